@@ -1,7 +1,7 @@
-"""Watches raw TensorFlow code, unmodified, and reports what it leaks, with the line that did it.
+"""Watches unmodified raw TensorFlow code and reports its leaks, with the lines that caused them.
 
-`watch` writes down facts, `judge` turns them into findings, `text` and `html` show them; `lint`
-finds the same codes in the source. The module can be called: `with sojourn.audit() as found:`.
+`watch` records facts, `judge` turns them into findings, `text` and `html` show them; `lint` finds
+the same codes in the source. The module can be called: `with sojourn.audit() as found:`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _HOMES = {
 
 
 def audit() -> Audit:
-    """Watch the raw TensorFlow sessions opened in a `with` block; the block's value is what was
-    found, complete when the block ends.
+    """Watch the raw TensorFlow sessions opened in a `with` block.
+
+    The block's value is the findings, which are complete when the block ends.
     """
     from sojourn.audit.block import Audit
 
@@ -44,7 +45,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Callable(ModuleType):
-    """`sojourn.audit` is this package and the function at once, in any order of imports."""
+    """Makes `sojourn.audit` both this package and the function, in any order of imports."""
 
     def __call__(self) -> Audit:
         return audit()

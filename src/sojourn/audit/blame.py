@@ -1,7 +1,7 @@
-"""Which line is the user's? Walks frames and leaves out TensorFlow, Python and sojourn.
+"""Finds the user's line in a stack: skips frames of TensorFlow, Python and sojourn.
 
-The line to show is the innermost one of the user's own code: what a library opens for the user
-is the user's to close. Installed packages count as libraries, unless nothing else is on the
+The line to show is the innermost one of the user's own code: the user has to close a session that
+a library opens for them. Installed packages count as libraries, unless nothing else is on the
 stack: a program that is itself installed still gets its lines named.
 """
 
@@ -24,7 +24,7 @@ _STANDARD = tuple(
 )
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _FRAMEWORKS = {"tensorflow", "keras", "tf_keras", "tensorflow_estimator", "tf_slim"}
-# Whatever called this started the program, and is no part of it.
+# The callers of this file started the program and are not part of it.
 _PROGRAM = _SOJOURN + "program.py"
 _DEEPEST = 24
 
@@ -32,7 +32,7 @@ OWN, PYTHON, FRAMEWORK, LIBRARY, USER = range(5)
 
 
 class Blame(NamedTuple):
-    """The user's line, the calls that led to it, and the library in between, if there is one."""
+    """The user's line, the calls that led to it, and the library in between, if any."""
 
     place: Place
     stack: tuple[Place, ...]
@@ -41,7 +41,7 @@ class Blame(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def kind_of(file: str) -> int:
-    """Whose code a file is."""
+    """The owner of a file's code: OWN, PYTHON, FRAMEWORK, LIBRARY or USER."""
     if file.startswith(_SOJOURN):
         return OWN
     if file.startswith("<frozen "):
@@ -54,7 +54,7 @@ def kind_of(file: str) -> int:
 
 @lru_cache(maxsize=4096)
 def package_of(file: str) -> str:
-    """The installed package that a file belongs to, or nothing."""
+    """The installed package that a file belongs to, or an empty string."""
     for marker in _INSTALLED:
         _, found, after = file.rpartition(marker)
         if found:
@@ -70,7 +70,7 @@ def frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def place_of(frame: FrameType) -> Place:
-    """The line a frame is at."""
+    """The line that a frame is executing."""
     return at(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name)
 
 
@@ -81,7 +81,7 @@ def blame(frame: FrameType | None) -> Blame:
 
 
 def blame_places(places: list[Place], kinds: list[int] | None = None) -> Blame:
-    """The same for places, innermost first."""
+    """Like `blame`, for a stack given as places, innermost first."""
     start = next((n for n, place in enumerate(places) if place.file == _PROGRAM), len(places))
     places = places[:start]
     kinds = kinds or [kind_of(place.file) for place in places]
@@ -90,7 +90,7 @@ def blame_places(places: list[Place], kinds: list[int] | None = None) -> Blame:
         return Blame(places[0] if places else NOWHERE, (), "")
     inner = kinds.index(wanted)
     outer = len(kinds) - 1 - kinds[::-1].index(wanted)
-    # Calls further out belong to whatever started the program: pytest, a server, a notebook.
+    # Calls further out belong to the code that started the program: pytest, a server, a notebook.
     stack = [p for p, k in zip(places, kinds[: outer + 1], strict=False) if k in (USER, LIBRARY)]
     # The session's own module is not "a library in between".
     between = [

@@ -1,4 +1,4 @@
-"""An audit from its beginning to its end, and what it found."""
+"""One audit, from start to finish, and its findings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sojourn.audit.watch import Watch, join_watch, leave_watch
 
 
 class Found(Sequence[Finding]):
-    """The findings of one audit. Empty until the audit is over, and for good if all is well."""
+    """The findings of one audit. Empty until the audit ends, and also afterwards if all is well."""
 
     def __init__(self) -> None:
         self.findings: tuple[Finding, ...] = ()
@@ -80,7 +80,7 @@ class Found(Sequence[Finding]):
 class Audit:
     """Watches every raw TensorFlow session that is opened between `start` and `finish`.
 
-    A `with` block does both: `with sojourn.audit() as found:`. Sessions from before are let be.
+    A `with` block does both: `with sojourn.audit() as found:`. Ignores sessions opened before it.
     """
 
     def __init__(self, *, goes_on: bool = True) -> None:
@@ -94,7 +94,7 @@ class Audit:
         self._exit_at: float | None = None
 
     def start(self) -> Found:
-        """Begin to watch."""
+        """Start watching."""
         watch = self._watch = join_watch()
         self._pid = os.getpid()
         self._first = len(watch.sessions)
@@ -112,11 +112,11 @@ class Audit:
         watch, self._watch = self._watch, None
         if watch is None or os.getpid() != self._pid:
             return self.found
-        # A session in a cycle of references is not in use because the collector is lazy.
+        # Collect now: a session in an uncollected reference cycle must not count as in use.
         gc.collect()
         size = watch.meter.read()
         leave_watch()
-        # What was opened before this audit is not its business.
+        # Sessions opened before this audit are left out.
         self.found.facts = Facts(
             sessions=[replace(record) for record in watch.sessions[self._first :]],
             growths=tuple(watch.growths[self._first_growth :]),

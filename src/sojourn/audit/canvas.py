@@ -1,6 +1,6 @@
-"""What the drawings of audit and report have in common: memory above bars, over one axis of time.
+"""The common parts of the drawings of audit and report: memory above bars, over one time axis.
 
-SVG; colours are CSS variables of the page around it.
+The drawings are SVG; their colours are CSS variables of the page around them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Sample = tuple[float, int]
 
 
 class Canvas:
-    """A stretch of time from left to right, and a lane for each bar below the memory."""
+    """A drawing with time from left to right, the memory curve on top and lanes for bars below."""
 
     def __init__(self, start: float, end: float, lanes: int, zero: float = 0.0) -> None:
         self.start, self.end, self.zero = start, end, zero
@@ -32,7 +32,7 @@ class Canvas:
         self.height = self.bars_top + LANE * max(1, lanes) + 34
 
     def x(self, at: float) -> float:
-        """Where a moment is."""
+        """The x coordinate of a moment."""
         share = (min(max(at, self.start), self.end) - self.start) / (self.end - self.start)
         return round(GUTTER + share * (WIDTH - GUTTER - RIGHT), 1)
 
@@ -67,7 +67,7 @@ class Canvas:
         return parts
 
     def memory(self, title: str, points: Sequence[Sample]) -> list[str]:
-        """The curve, its scale and its peak."""
+        """The memory curve with its scale and its peak."""
         label = f'<text class="label strong" x="0" y="{TOP - 14}">{title}</text>'
         if not points:
             return [label, f'<text class="label" x="0" y="{TOP + 20}">not measured here</text>']
@@ -100,7 +100,7 @@ class Canvas:
         return parts
 
     def lane(self, row: int, label: str) -> tuple[int, str]:
-        """Where a lane is, and its label."""
+        """The y coordinate of a lane, and its label as SVG."""
         y = self.bars_top + row * LANE
         return y, (
             f'<text class="label mono" x="0" y="{y + BAR - 1}">{escape(clip(label, 27))}'
@@ -108,12 +108,12 @@ class Canvas:
         )
 
     def heading(self) -> str:
-        """What stands above the lanes."""
+        """The heading above the lanes."""
         return f'<text class="label strong" x="0" y="{self.bars_top - 14}">sessions</text>'
 
 
 def thin(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """At most `most` samples; each stands for its neighbours with the largest of their sizes."""
+    """At most `most` samples; each represents several neighbours by their largest size."""
     stride = -(-len(samples) // most) or 1
     chunks = [samples[at : at + stride] for at in range(0, len(samples), stride)]
     return [(chunk[0][0], max(size for _, size in chunk)) for chunk in chunks]
@@ -131,7 +131,7 @@ def ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def seconds_label(at: float) -> str:
-    """A tick of the time axis."""
+    """The label of a tick on the time axis."""
     if at == 0:
         return "0"
     return f"{at:g} s" if at >= 0.1 else f"{at * 1e3:g} ms"
@@ -146,5 +146,5 @@ def byte_ticks(top: float) -> list[float]:
 
 
 def clip(text: str, most: int) -> str:
-    """The end of a text that is too long: paths differ there."""
+    """Shorten a text to its last `most` characters, because paths differ at the end."""
     return text if len(text) <= most else "…" + text[-(most - 1) :]

@@ -1,4 +1,4 @@
-"""The timeline as an SVG: memory over time, each session as a bar, each finding as a mark."""
+"""Draws the timeline as an SVG: memory over time, sessions as bars, findings as marks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sojourn.audit.text import short
 from sojourn.values import format_seconds
 
 MOST_POINTS = 560
-# With more sessions than this, those from one line share a lane.
+# With more sessions than this, the sessions from one line share a lane.
 MOST_LANES = 30
 MOST_BARS = 3000
 
@@ -20,7 +20,7 @@ Lane = tuple[str, list[SessionRecord]]
 
 
 def draw(findings: Sequence[Finding], facts: Facts) -> str:
-    """The whole drawing."""
+    """The whole timeline as SVG."""
     return _Drawing(findings, facts).svg()
 
 
@@ -29,7 +29,7 @@ class _Drawing:
         self.findings = findings
         self.facts = facts
         start = first_moment(facts)
-        # At exit a program is cleaned up; what matters ends there.
+        # Only clean-up follows the program's exit; the drawing ends there.
         self.end = max(facts.exit_at or facts.ended_at, start + 1e-3)
         self.lanes = lanes_of(facts.sessions)
         self.canvas = Canvas(start, self.end, len(self.lanes), zero=facts.began_at)
@@ -59,7 +59,7 @@ class _Drawing:
                     parts.append(self._bar(session, y))
                     drawn += 1
             marks += self._marks(sessions, y)
-        # Marks last: they stay on top of bars of other sessions in the lane.
+        # Marks last, so that they are drawn on top of bars of other sessions in the lane.
         return parts + marks
 
     def _bar(self, session: SessionRecord, y: int) -> str:
@@ -77,7 +77,7 @@ class _Drawing:
         numbers = {n: s for s in sessions for n in self.numbers.get(s.serial, ())}
         parts = []
         free: float = WIDTH
-        # Before the bar, so that a short one is not covered; several go to the left.
+        # Left of the bar, so that a short bar is not covered; more marks go further left.
         for number, session in sorted(numbers.items(), key=lambda pair: -pair[1].opened_at):
             finding = self.findings[number - 1]
             x = max(min(self.x(session.opened_at) - 11, free), GUTTER - 40)
@@ -92,7 +92,7 @@ class _Drawing:
 
 
 def lanes_of(sessions: Sequence[SessionRecord]) -> list[Lane]:
-    """A lane for each session; where they are many, one for each line that opens them."""
+    """A lane for each session; if there are many sessions, one for each line that opens them."""
     if len(sessions) <= MOST_LANES:
         return [(f"{s.serial}  {short(s.place)}", [s]) for s in sessions]
     by_line: dict[str, list[SessionRecord]] = {}
@@ -126,13 +126,13 @@ def first_moment(facts: Facts) -> float:
 
 
 def _marked_session(finding: Finding, facts: Facts) -> int | None:
-    """The session to put the mark at: the newest that was there when it happened."""
+    """The session that gets the finding's mark: the newest one opened by that time."""
     mine = [s for s in facts.sessions if s.serial in finding.sessions]
     there = [s for s in mine if s.opened_at <= finding.at] or mine
     return there[-1].serial if there else None
 
 
 def shown_samples(facts: Facts) -> list[tuple[float, int]]:
-    """The memory that the timeline shows."""
+    """The memory samples that the timeline shows."""
     start, end = first_moment(facts), facts.exit_at or facts.ended_at
     return thin([s for s in facts.samples if start <= s[0] <= end], MOST_POINTS)

@@ -1,4 +1,4 @@
-"""Every finding has a stable code. The audit sees them happen, the lint sees them in the source.
+"""The stable codes of findings. The audit finds them at run time, the linter in the source.
 
 A code never changes its meaning and is never given to another finding.
 """
@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One kind of finding: what it is called, why it happens, what to do about it."""
+    """One kind of finding: its name, its cause and its cure."""
 
     code: str
     title: str
@@ -106,7 +106,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
 
 
 def page() -> str:
-    """The page on the codes, as it is installed. `docs/codes.md` is the same page."""
+    """The installed page on the codes. `docs/codes.md` is the same page."""
     return files("sojourn.audit").joinpath("codes.md").read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What the watch wrote down: plain records, with no opinion. The judge reads them.
+"""The facts that the watch records: plain data without judgement, for the judge to read.
 
 Times are seconds since the watch began; bytes are the private memory of this process.
 """
@@ -13,7 +13,7 @@ from sojourn.values import Place
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One use of a session by a line of the user's."""
+    """One use of a session by a line of the user's code."""
 
     place: Place
     stack: tuple[Place, ...]
@@ -30,17 +30,17 @@ class SessionRecord:
     stack: tuple[Place, ...]
     opened_at: float
     graph: int = 0
-    scope: str = ""  # the test that was running, if one was
+    scope: str = ""  # the test that was running, if any
     library: str = ""  # the library that opened it for the user
-    kept_by_library: bool = False  # the library's own, for the library to close
+    kept_by_library: bool = False  # the library owns it and has to close it
     interactive: bool = False
     runs: int = 0
     last_run_at: float | None = None
     closed_at: float | None = None
     closed_place: Place | None = None
-    lost_at: float | None = None  # collected by Python while still open
+    lost_at: float | None = None  # garbage-collected while still open
     replaced_by: int | None = None
-    grown_bytes: int = 0  # what its steps made this process grow by
+    grown_bytes: int = 0  # by which its steps made this process grow
     bytes_before_close: int = 0
     bytes_after_close: int = 0
     late_uses: list[Use] = field(default_factory=list)
@@ -56,14 +56,14 @@ class Growth:
     step: int
     ops_before: int
     ops_after: int
-    # Each line of the user's that added some, and how many. Empty when it was not looked up.
+    # The user's lines that added ops, and how many each added. Empty if not looked up.
     lines: tuple[tuple[Place, int], ...] = ()
-    scope: str = ""  # the test that was running, if one was
+    scope: str = ""  # the test that was running, if any
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything one audit saw."""
+    """All facts of one audit."""
 
     sessions: Sequence[SessionRecord]
     growths: Sequence[Growth] = ()
@@ -71,12 +71,12 @@ class Facts:
     began_at: float = 0.0
     ended_at: float = 0.0
     bytes_at_end: int = 0
-    # When the program had come to its end; what is collected later was open until then.
+    # When the program ended; a session that is collected later counts as open until then.
     exit_at: float | None = None
-    # A block is followed by more of the program; a whole program is followed by nothing.
+    # True for a block, which is followed by more code; False for a whole program.
     goes_on: bool = False
 
     @property
     def seconds(self) -> float:
-        """How long the program, or the block, ran; its exit handlers are not counted."""
+        """How long the program or the block ran, without its exit handlers."""
         return (self.exit_at or self.ended_at) - self.began_at

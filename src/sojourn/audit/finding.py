@@ -1,4 +1,4 @@
-"""One thing that was found: what, where, and what to do about it."""
+"""One finding: its code, its place and its cure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sojourn.values import Place
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding of the audit. Equal lines with the same code are one finding with a count."""
+    """A finding of the audit. The same line and code make one finding with a count."""
 
     code: str
     place: Place
@@ -61,7 +61,7 @@ class Finding:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Finding:
-        """The finding that `to_dict` wrote."""
+        """Rebuild a finding from the result of `to_dict`."""
         return cls(
             code=plain["code"],
             place=_place_from_dict(plain),

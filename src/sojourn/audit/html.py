@@ -1,4 +1,4 @@
-"""The page of `sojourn audit`: the timeline, the findings with their lines, the sessions."""
+"""Renders the page of `sojourn audit`: the timeline, the findings and the sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_ROWS = 1000
 
 
 def render(findings: Sequence[Finding], facts: Facts, title: str = "") -> str:
-    """The page."""
+    """The report as an HTML page."""
     start = first_moment(facts)
     sections = f"""<section class="panel">
 <h2>Timeline</h2>
@@ -141,6 +141,6 @@ def _in(place: Place) -> str:
 
 
 def _ticked(text: str) -> str:
-    """Text with `code` in backticks."""
+    """Turn `code` in backticks into HTML."""
     pieces = escape(text).split("`")
     return "".join(f"<code>{p}</code>" if n % 2 else p for n, p in enumerate(pieces))

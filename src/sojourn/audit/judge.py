@@ -1,7 +1,7 @@
-"""From facts to findings. Pure: no clock, no TensorFlow, no files.
+"""Turns facts into findings. Pure: no clock, no TensorFlow, no files.
 
 A session that was never closed gets exactly one code: replaced, left installed, open at exit, or
-never closed. The other findings are about sessions and graphs that may well be closed.
+never closed. The other findings concern sessions and graphs whether or not they are closed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sojourn.audit.facts import Facts, Growth, SessionRecord, Use
 from sojourn.audit.finding import Finding
 from sojourn.values import Place, format_bytes
 
-# One line that opens this many sessions is a loop. Where each has a graph of its own it may be
-# a comparison of a few models, so that takes more.
+# A line that opens this many sessions is a loop. Sessions with one graph each may be a comparison
+# of a few models, so the limit for them is higher.
 MANY_SESSIONS_ON_A_GRAPH = 5
 MANY_SESSIONS = 10
-# One line that adds ops between this many steps is a loop; a few late ops are innocent.
+# A line that adds ops between this many steps is a loop; a few late ops are harmless.
 MANY_GROWTHS = 5
-# Less than this is the noise of an allocator.
+# In bytes; less than this is allocator noise.
 MUCH_MEMORY = 32 * 2**20
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ def _used_after_close(facts: Facts) -> Iterator[Finding]:
 
 
 def _session_per_call(facts: Facts) -> Iterator[Finding]:
-    # A test of its own is not an iteration: one helper may serve a whole suite.
+    # Separate tests are not iterations: one helper may serve a whole suite.
     mine = [s for s in facts.sessions if not s.kept_by_library]
     for _, group in _grouped(mine, lambda s: (s.place, s.scope)):
         on_one_graph = max(len(g) for _, g in _grouped(group, lambda s: s.graph))
@@ -106,13 +106,13 @@ def _session_per_call(facts: Facts) -> Iterator[Finding]:
 
 def _growing_graphs(facts: Facts) -> Iterator[Finding]:
     found: dict[Place, Finding] = {}
-    # Tests that share the default graph each add to it once; that is no loop either.
+    # Tests that share the default graph each add ops to it once; that is no loop either.
     for (graph, scope), growths in _grouped(facts.growths, lambda g: (g.graph, g.scope)):
         guilty = _guilty_lines(growths)
         if not guilty:
             continue
         place = guilty[0][0]
-        # Many graphs that are grown by the same lines are one finding.
+        # Many graphs to which the same lines add ops are one finding.
         count = len(growths) + (found[place].count if place in found else 0)
         found[place] = Finding(
             code=GRAPH_GROWS.code,
@@ -131,7 +131,7 @@ def _growing_graphs(facts: Facts) -> Iterator[Finding]:
 
 
 def _guilty_lines(growths: list[Growth]) -> list[tuple[Place, int]]:
-    """The lines that added ops again and again, those that did so most often first."""
+    """The lines that added ops repeatedly, the most frequent first."""
     times: dict[Place, int] = {}
     ops: dict[Place, int] = {}
     for growth in growths:
@@ -153,7 +153,7 @@ def _borrowed_defaults(facts: Facts) -> Iterator[Finding]:
 def _by_line(
     code: Code, uses: list[tuple[Use, SessionRecord]], message: Callable[[SessionRecord], str]
 ) -> Iterator[Finding]:
-    """One finding for each line that uses sessions so."""
+    """One finding for each line with such uses."""
     for place, group in _grouped(uses, lambda pair: pair[0].place):
         use, session = group[0]
         yield Finding(
@@ -178,7 +178,7 @@ def _memory_kept(facts: Facts) -> Iterator[Finding]:
 
 
 def kept_bytes(session: SessionRecord, facts: Facts) -> int:
-    """What a closed session held and did not return, while the program still had work to do."""
+    """The bytes that a closed session did not return; 0 if the program did nothing afterwards."""
     closed_at = session.closed_at
     if closed_at is None:
         return 0
@@ -212,7 +212,7 @@ def _serials(sessions: Iterable[SessionRecord]) -> tuple[int, ...]:
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], K]) -> list[tuple[K, list[T]]]:
-    """Items with equal keys together, in the order in which each key first came."""
+    """Group items by key, in the order in which each key first appears."""
     groups: dict[K, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)

@@ -1,4 +1,4 @@
-"""Acts on a module when it is imported, without importing it: TensorFlow stays lazy."""
+"""Runs code when a module is imported, without importing it: TensorFlow stays lazy."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import ModuleType
 
 
 def when_loaded(name: str, act: Callable[[ModuleType], None]) -> Callable[[], None]:
-    """Call `act` with the module now, or right after its import. Returns how to forget it."""
+    """Call `act` with the module now, or right after its import. Return a function that cancels."""
     module = sys.modules.get(name)
-    # A module that is still being imported is half empty.
+    # A module that is still being imported is incomplete.
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         act(module)
         return lambda: None
@@ -52,7 +52,7 @@ class _Finder(MetaPathFinder):
         original = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            # The loader stays what it is, so that tools that ask it for source get an answer.
+            # Keep the original loader object, so that tools can still ask it for source.
             del loader.exec_module
             original(module)
             act = self._act

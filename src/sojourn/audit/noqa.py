@@ -1,4 +1,4 @@
-"""What a `# noqa` comment silences: every code, or the codes it names."""
+"""Reads `# noqa` comments, which silence every code or the codes that they name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sojourn.audit.codes import INTERACTIVE_LEFT, NEVER_CLOSED, OPEN_AT_EXIT, RE
 from sojourn.audit.finding import Finding
 
 _NOQA = re.compile(r"#\s*noqa\b(?P<codes>\s*:\s*[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*)?", re.I)
-# Which of these an open session gets depends on how the run ended; one comment covers them all.
+# Which of these codes an unclosed session gets depends on how the run ended; a comment that names
+# one of the codes covers all of them.
 _UNCLOSED = frozenset(c.code for c in (NEVER_CLOSED, OPEN_AT_EXIT, REPLACED, INTERACTIVE_LEFT))
 
 
@@ -25,7 +26,7 @@ def silenced_codes(comment: str) -> frozenset[str] | None:
 
 
 def silenced_lines(source: str | bytes) -> dict[int, frozenset[str]]:
-    """The lines with such a comment, and what each silences. A string that says noqa is none."""
+    """The lines with such a comment and the codes that each silences. Strings do not count."""
     data = source.encode() if isinstance(source, str) else source
     silenced: dict[int, frozenset[str]] = {}
     try:
@@ -34,12 +35,12 @@ def silenced_lines(source: str | bytes) -> dict[int, frozenset[str]]:
             if codes is not None:
                 silenced[token.start[0]] = codes
     except (tokenize.TokenError, SyntaxError):
-        pass  # it parsed, so whatever the tokenizer dislikes holds no comment that matters
+        pass  # the source has parsed, so the part that the tokenizer rejects has no such comment
     return silenced
 
 
 def heard(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings whose line does not silence them."""
+    """The findings that their line does not silence."""
     return [f for f in findings if not is_silenced(f.code, _line_of(f))]
 
 

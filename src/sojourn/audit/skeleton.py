@@ -1,4 +1,4 @@
-"""A report as one page that needs nothing else: no network, no other file."""
+"""Builds a report as one self-contained page, which needs no network and no other file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def page(
     before: float = 0.0,
     more_style: str = "",
 ) -> str:
-    """The page: a heading with tiles, the sections, and what its timeline reads out."""
+    """The page: a heading with tiles, the sections, and the samples that its script displays."""
     version = escape(__version__)
     plain = json.dumps([[round(at, 3), size] for at, size in samples])
     text = f"""<!doctype html>
@@ -49,12 +49,12 @@ const samples = {plain};{SCRIPT}</script>
 </body>
 </html>
 """
-    # Names of files may hold bytes that are no text, and none may keep the page from being written.
+    # File names may contain bytes that are not valid text; they must not prevent writing the page.
     return text.encode(errors="backslashreplace").decode()
 
 
 def tiles_of(tiles: Iterable[tuple[str, str, bool]]) -> str:
-    """Numbers with what they are; the third says whether that is bad."""
+    """Tiles of (value, label, whether the value is bad)."""
     return "".join(
         f'<div class="tile{" bad" if bad else ""}"><b>{escape(value)}</b>{escape(label)}</div>'
         for value, label, bad in tiles

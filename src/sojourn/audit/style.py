@@ -1,4 +1,4 @@
-"""How the report looks, in daylight and at night, and the little it can do by itself."""
+"""The report's style sheet, with light and dark colours, and its small script."""
 
 STYLE = """
 :root {

@@ -1,4 +1,4 @@
-"""The report for a terminal, and the same as plain values."""
+"""Renders the report for a terminal, and sessions as plain values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BOLD, _DIM, _RED, _GREEN, _CYAN = "1", "2", "1;31", "1;32", "36"
 
 
 def render(findings: Sequence[Finding], facts: Facts, colour: bool = False) -> str:
-    """Every finding with its line, what led to it and what to do, and a line of summary."""
+    """Every finding with its line, its callers and its cure, then a summary line."""
     paint = _paint if colour else _plain
     parts = [_one(finding, paint) for finding in findings]
     parts.append(summary(findings, facts, colour))
@@ -23,7 +23,7 @@ def render(findings: Sequence[Finding], facts: Facts, colour: bool = False) -> s
 
 
 def summary(findings: Sequence[Finding], facts: Facts, colour: bool = False) -> str:
-    """One line: how many findings in how many sessions."""
+    """One line with the number of findings and sessions, the time and the peak memory."""
     paint = _paint if colour else _plain
     count = len(findings)
     head = f"{count} {'finding' if count == 1 else 'findings'}" if count else "nothing found"
@@ -52,7 +52,7 @@ def session_to_dict(session: SessionRecord) -> dict[str, Any]:
 
 
 def short(place: Place) -> str:
-    """The place as the user would type it: relative where that is shorter."""
+    """The place as the user would type it: as a relative path if that is shorter."""
     if place.cell is not None:
         return str(place)
     return f"{relative(place.file)}:{place.line}"

@@ -1,4 +1,4 @@
-"""Memory over time: reads this process's size, now and every few milliseconds.
+"""Measures memory over time: reads this process's size on demand and every few milliseconds.
 
 The sampler is a bare thread that Python's `threading` does not list, so that a program that
 joins "every other thread" does not wait for it.
@@ -18,7 +18,7 @@ _MOST_SAMPLES = 4000
 
 
 def private_bytes() -> int:
-    """The memory of this process that no file backs: what its allocators hold. 0 if unknown."""
+    """The anonymous memory of this process, which its allocators hold, in bytes. 0 if unknown."""
     try:
         with open(_STATM, "rb", buffering=0) as file:
             fields = file.read().split()
@@ -28,9 +28,9 @@ def private_bytes() -> int:
 
 
 class Meter:
-    """Reads `private_bytes` over and over. Keeps one descriptor until it is closed.
+    """Reads `private_bytes` repeatedly. Keeps one descriptor open until `close`.
 
-    The program below may close it, or give its number to a file of its own.
+    The watched program may close this descriptor, or reuse its number for another file.
     """
 
     def __init__(self) -> None:
@@ -42,9 +42,9 @@ class Meter:
             self._fd = -1
 
     def read(self) -> int:
-        """The bytes now; what was read last, once they cannot be read any more."""
+        """The current bytes; the last value once they cannot be read any more."""
         if self._is_open():
-            # A fork that outlives its parent reads of a process that is gone.
+            # In a fork that outlives its parent, the descriptor refers to a process that is gone.
             with contextlib.suppress(OSError):
                 fields = os.pread(self._fd, 128, 0).split()
                 self._last = (int(fields[1]) - int(fields[2])) * _PAGE
@@ -64,7 +64,7 @@ class Meter:
 
 
 class Sampler:
-    """Samples memory from `start` to `stop`; the interval grows so that the list stays short."""
+    """Samples memory from `start` to `stop`; the interval doubles to keep the list short."""
 
     def __init__(self, began: float, read: Callable[[], int], seconds: float = 0.02) -> None:
         self.samples: list[tuple[float, int]] = []
@@ -75,14 +75,14 @@ class Sampler:
         self._done = _thread.allocate_lock()
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start sampling."""
         self._sample()
         self._stop.acquire()
         self._done.acquire()
         _thread.start_new_thread(self._loop, ())
 
     def stop(self) -> None:
-        """Take a last sample, and wait until the thread is at its end."""
+        """Wait until the thread has ended, and take a last sample."""
         if self._stop.locked():
             self._stop.release()
             with self._done:

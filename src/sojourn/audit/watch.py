@@ -1,8 +1,8 @@
-"""Watches raw TensorFlow sessions in this process, and writes down what happens to them.
+"""Watches raw TensorFlow sessions in this process and records what happens to them.
 
-It wraps a handful of methods on TensorFlow's own classes (never the class names: TensorFlow looks
-those up in its module's globals) and puts them back afterwards. One watch serves every audit of
-the process; it is there only while an audit is. What the facts mean is the judge's business.
+It wraps a few methods of TensorFlow's own classes (never the class names: TensorFlow looks those
+up in its module's globals) and restores them afterwards. One watch serves all audits of the
+process; it is installed only while an audit runs. The judge interprets the facts.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ from sojourn.values import Place
 SESSION_MODULE = "tensorflow.python.client.session"
 STACK_MODULE = "tensorflow.python.framework.stack"
 
-# A session's memory is taken in its first steps: variables, then the scratch of each kind of step.
+# Steps per session that are measured. A session allocates its memory in its first steps: variables,
+# then the scratch memory of each kind of step.
 MEASURED_RUNS = 16
-# Finding the lines that add ops is dear, so a graph that grows on and on is looked at less often.
+# Finding the lines that add ops is expensive: after this many growths of a graph, lines are looked
+# up only when the number of growths is a power of two.
 LOOKED_AT_GROWTHS = 16
 _MOST_OPS_LOOKED_AT = 200
 _MOST_LATE_USES = 50
-# The ways in which the user asks for the default session; other callers are TensorFlow's own.
+# TensorFlow's functions by which users get the default session; others are internal callers.
 _ASKING = {"get_default_session", "_eval_using_default_session", "_run_using_default_session",
            "eval", "run"}  # fmt: skip
 _missing = object()
@@ -76,10 +78,10 @@ class Watch:
         """Seconds since the watch began."""
         return time.monotonic() - self.began
 
-    # What the wrappers report.
+    # Calls from the wrappers.
 
     def opened(self, session: Any, frame: FrameType, interactive: bool) -> None:
-        """A session was made by the code behind `frame`."""
+        """Record a session that the code behind `frame` created."""
         place, stack, library = who.blame(frame)
         graph = self._graph_state(session.graph)
         record = SessionRecord(
@@ -103,30 +105,30 @@ class Watch:
         self.sessions.append(record)
 
     def closed(self, record: SessionRecord, frame: FrameType, before: int) -> None:
-        """A session was closed by the code behind `frame`."""
+        """Record that the code behind `frame` closed a session."""
         record.closed_at = self.now()
         record.closed_place = who.blame(frame).place
         record.bytes_before_close = before
         record.bytes_after_close = self.meter.read()
 
     def lost(self, record: SessionRecord, frame: FrameType | None) -> None:
-        """An open session is being collected: it can no longer be closed."""
+        """Record that an open session is being garbage-collected and can no longer be closed."""
         record.lost_at = self.now()
         newest = self._newest.get(_thread.get_ident())
         if frame is None or newest is None or newest.serial <= record.serial:
             return
-        # The line that opened a newer session is just binding it to the name of this one.
+        # The line that opened a newer session is binding it to the name of this session.
         if newest.closed_at is None and who.place_of(frame) in newest.stack:
             record.replaced_by = newest.serial
 
     def used_late(self, record: SessionRecord, frame: FrameType) -> None:
-        """A closed session is being run."""
+        """Record that a closed session is being run."""
         place, stack, _ = who.blame(frame)
         if who.kind_of(place.file) == who.USER and len(record.late_uses) < _MOST_LATE_USES:
             record.late_uses.append(Use(place, stack, self.now()))
 
     def asked_for_default(self, record: SessionRecord, frame: FrameType) -> None:
-        """Code uses an installed session that was not passed to it."""
+        """Record that code uses the installed default session of other code."""
         for caller in who.frames(frame):
             kind = who.kind_of(caller.f_code.co_filename)
             if kind == who.FRAMEWORK and caller.f_code.co_name in _ASKING:
@@ -144,7 +146,7 @@ class Watch:
         record.borrowed.append(Use(place, stack, self.now()))
 
     def stepped(self, graph: Any, state: _GraphState, version: int) -> None:
-        """A step is about to run on a graph that has ops it did not have at the last one."""
+        """Record that the graph has gained ops since its last step; a step is about to run."""
         before, state.version = state.version, version
         if not state.steps:
             return
@@ -172,7 +174,7 @@ class Watch:
             self._graphs[graph] = state
         return state
 
-    # Putting the wrappers in place, and taking them out.
+    # Installing and removing the wrappers.
 
     def install(self) -> None:
         """Wrap TensorFlow now, or as soon as it is imported."""
@@ -180,16 +182,16 @@ class Watch:
         self._forget_import = when_loaded(SESSION_MODULE, self._wrap)
 
     def uninstall(self) -> None:
-        """Leave TensorFlow exactly as it was."""
+        """Restore TensorFlow's methods and stop measuring."""
         self.unwrap()
         self.sampler.stop()
         self.meter.close()
 
     def unwrap(self) -> None:
-        """Put TensorFlow's own methods back."""
+        """Restore TensorFlow's own methods."""
         self._forget_import()
         for owner, name, original, wrapper in reversed(self._patches):
-            # Code that wrapped our wrapper keeps it; it goes on passing calls through.
+            # If other code has wrapped our wrapper, it stays and keeps passing calls through.
             if owner.__dict__.get(name) is wrapper:
                 if original is _missing:
                     delattr(owner, name)
@@ -277,10 +279,10 @@ def _wrap_del(watch: Watch, original: Any) -> Any:
     def __del__(self: Any) -> None:
         live = watch.live.pop(id(self), None)
         if live is not None and live.record.closed_at is None:
-            watch.lost(live.record, sys._getframe().f_back)  # none as the interpreter ends
+            watch.lost(live.record, sys._getframe().f_back)  # None while the interpreter shuts down
         original(self)
         if live is not None and live.record.closed_at is not None:
-            # TensorFlow frees some of a session only now.
+            # TensorFlow frees part of a session's memory only now.
             live.record.bytes_after_close = min(live.record.bytes_after_close, watch.meter.read())
 
     return __del__
@@ -303,7 +305,7 @@ def _current_test() -> str:
 
 
 def _is_kept_by_keras(frame: FrameType) -> bool:
-    """Keras makes one session for all its models and keeps it: it is not the user's to close."""
+    """Whether Keras opens the session for all its models: Keras keeps it, users do not close it."""
     for caller in who.frames(frame):
         kind = who.kind_of(caller.f_code.co_filename)
         if kind == who.USER:
@@ -314,7 +316,7 @@ def _is_kept_by_keras(frame: FrameType) -> bool:
 
 
 def _lines_that_added(graph: Any, count: int) -> tuple[tuple[Place, int], ...]:
-    """The user's lines that made the newest `count` ops of `graph`, with how many each made."""
+    """The user's lines that added the newest `count` ops of `graph`, with the count of each."""
     newest = graph.get_operations()[-count:]
     stride = max(1, len(newest) // _MOST_OPS_LOOKED_AT)
     ops_of: dict[Place, int] = {}
@@ -331,7 +333,7 @@ _audits = 0
 
 
 def join_watch() -> Watch:
-    """The watch of this process, installed with the first audit that asks for it."""
+    """Return the watch of this process, and install it for the first audit."""
     global _watch, _audits
     with _lock:
         if _watch is None:
@@ -342,7 +344,7 @@ def join_watch() -> Watch:
 
 
 def leave_watch() -> None:
-    """Say that an audit is over. The last one takes the watch with it."""
+    """Note that an audit has ended. The last audit uninstalls the watch."""
     global _watch, _audits
     with _lock:
         _audits -= 1
@@ -352,7 +354,7 @@ def leave_watch() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """The audits are the parent's: in a fork, TensorFlow is as if there were none."""
+    """Remove the watch in a forked child: the audits belong to the parent."""
     global _watch, _audits, _lock
     watch, _watch, _audits, _lock = _watch, None, 0, threading.Lock()
     if watch is not None:

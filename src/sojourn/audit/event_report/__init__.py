@@ -1,6 +1,7 @@
-"""A report from recorded events (`SOJOURN_EVENTS=file`): what happened, as a page and a picture.
+"""Makes a report of recorded events (`SOJOURN_EVENTS=file`), as a page and as a picture.
 
-`story.py` makes sessions of lines; `drawing.py` and `page.py` the HTML, `picture.py` the PNG.
+`story.py` turns lines into sessions; `drawing.py` and `page.py` make the HTML, `picture.py` the
+PNG.
 """
 
 from sojourn.audit.event_report.story import SessionStory, Story, read, tell

@@ -1,4 +1,4 @@
-"""The drawings of the page, as SVG: memory and sessions over time, and how long steps took."""
+"""Draws the page's SVGs: memory and sessions over time, and histograms of step times."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _bar(session: SessionStory, y: int, x: Scale, end: float) -> str:
 
 
 def life(session: SessionStory, end: float) -> str:
-    """The life of a session in a line."""
+    """A one-line description of a session's life."""
     until = end if session.closed_at is None else session.closed_at
     lived = format_seconds(until - session.opened_at)
     runs = f"{session.runs} run{'s' * (session.runs != 1)}"
@@ -65,7 +65,7 @@ def life(session: SessionStory, end: float) -> str:
 
 
 def lanes_of(sessions: Sequence[SessionStory]) -> list[Lane]:
-    """A lane for each session; where they are many, one for each line that opened them."""
+    """A lane for each session; if there are many sessions, one for each line that opened them."""
     if len(sessions) <= MOST_LANES:
         return [(session.name, [session]) for session in sessions]
     by_place: dict[str, list[SessionStory]] = {}
@@ -75,7 +75,7 @@ def lanes_of(sessions: Sequence[SessionStory]) -> list[Lane]:
 
 
 def stepped(samples: Sequence[Sample]) -> list[Sample]:
-    """The corners of a line that stays where it is until the next sample."""
+    """The corners of a step curve, which keeps each value until the next sample."""
     corners: list[Sample] = []
     for at, size in thin(samples, MOST_POINTS):
         if corners:
@@ -85,7 +85,7 @@ def stepped(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def histogram(counts: Sequence[int]) -> str:
-    """How many steps took how long. Each bar is twice as long as the one before it."""
+    """A histogram of step times. Each bar covers twice the time range of the one before."""
     shown = [index for index, count in enumerate(counts) if count]
     if not shown:
         return ""
@@ -126,7 +126,7 @@ def histogram(counts: Sequence[int]) -> str:
 
 
 def _position(seconds: float) -> float:
-    """Where a duration stands among the buckets, with a fraction."""
+    """The fractional index of a duration among the buckets."""
     index = 0
     while bucket_seconds(index) < seconds:
         index += 1

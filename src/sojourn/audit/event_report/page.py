@@ -1,4 +1,4 @@
-"""The page of `sojourn report`: memory, latencies, receipts, and what went wrong."""
+"""Renders the page of `sojourn report`: memory, latencies, receipts and incidents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ td.bad { color: var(--bad); } td.good { color: var(--good); }
 
 
 def render(story: Story, title: str = "") -> str:
-    """The page."""
+    """The report as an HTML page."""
     sections = f"""<section class="panel">
 <h2>Timeline</h2>
 <p class="legend"><span class="key opening"></span>opening
@@ -79,7 +79,7 @@ def _tiles(story: Story) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """In per cent; what is not all is never rounded to it."""
+    """A share in percent. Less than the whole is never rounded up to 100%."""
     if not whole:
         return "-"
     return "100%" if part >= whole else f"{part * 1000 // whole / 10:g}%"
@@ -153,7 +153,7 @@ def _row(session: SessionStory, end: float) -> str:
 
 
 def _left(receipt: Mapping[str, Any]) -> str:
-    """What a close left behind."""
+    """A list of the things that a close left behind."""
     kept = (receipt.get("held_bytes") or 0) - (receipt.get("returned_bytes") or 0)
     residue = receipt.get("residue") or {}
     things = [

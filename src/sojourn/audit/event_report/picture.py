@@ -1,4 +1,4 @@
-"""The report as a picture, by matplotlib: memory, sessions and latencies."""
+"""Draws the report as a picture with matplotlib: memory, sessions and latencies."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _latency(axes: Any, story: Story) -> None:
     axes.set_xscale("log", base=2)
     if used:
         axes.set_xlim(edges[max(0, min(used) - 1)], edges[min(BUCKETS, max(used) + 2)])
-        # Below the axes, where it hides no curve.
+        # Below the axes, where the legend hides no curve.
         axes.legend(
             fontsize=8, frameon=False, ncols=2, loc="upper left", bbox_to_anchor=(0.0, -0.1)
         )

@@ -1,4 +1,4 @@
-"""From recorded events to the lives of sessions. Pure, but for reading the file."""
+"""Turns recorded events into the lives of sessions. Pure, except for reading the file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sojourn.values import format_bytes, format_seconds
 
 Sample = tuple[float, int]
 _Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_Number = _Whole | float | None  # floats of JSON proper: no infinity
+_Number = _Whole | float | None  # floats of standard JSON: no infinity
 
 
 class _ReceiptFacts(msgspec.Struct):
-    """What the story and its page compute with."""
+    """The fields of a receipt that the story and its page compute with."""
 
     held_bytes: _Number = None
     returned_bytes: _Number = None
@@ -28,7 +28,7 @@ class _ReceiptFacts(msgspec.Struct):
 
 
 class _EventFacts(msgspec.Struct):
-    """The same of an event. What does not fit in here is no event of ours."""
+    """The same fields of an event. A line that does not match is not one of our events."""
 
     kind: str
     wall: float
@@ -44,16 +44,17 @@ _INCIDENTS = frozenset(
     | {"pool.overrun", "pool.park_failed", "pool.state_lost", "pool.close_failed"}
     | {"sandbox.incomplete"}
 )
-# What every event has, and what a place of its own shows.
+# Fields that every event has, and fields that the page shows in their own columns.
 _FRAME = frozenset({"kind", "wall", "monotonic", "time", "session", "place", "serial", "run_id"})
-# After these a session may open again; after the others it is another session of that number.
+# After these states a session may open again; after others, an opening is another session with
+# the same number.
 _ASLEEP = frozenset({"session.broken", "session.parked"})
 _STATES = _ASLEEP | {"session.opening", "session.ready", "session.draining", "session.closed"}
 _NO: tuple[Any, ...] = (None, "", 0, [], {})
 
 
 def in_words(histogram: list[int]) -> str:
-    """How many runs, and how long they took."""
+    """The number of runs and their median and p99 times in words."""
     runs = sum(histogram)
     p50, p99 = (format_seconds(quantile(histogram, share)) for share in (0.5, 0.99))
     return f"{runs} run{'s' * (runs != 1)}, p50 {p50}, p99 {p99}"
@@ -61,7 +62,7 @@ def in_words(histogram: list[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Something that should not have happened, with all facts of its event."""
+    """An event that should not have happened, with all its facts."""
 
     at: float
     kind: str
@@ -87,7 +88,7 @@ class Incident:
 
 @dataclass(slots=True)
 class SessionStory:
-    """One session, as far as the events tell. Times are seconds since the first one began."""
+    """One session, as known from the events. Times are seconds since the first session began."""
 
     name: str
     pid: int
@@ -105,12 +106,12 @@ class SessionStory:
 
     @property
     def peak_bytes(self) -> int:
-        """The most it was seen to hold."""
+        """The largest memory size recorded for the session."""
         return max((size for _, size in self.held), default=0)
 
     @property
     def fate(self) -> str:
-        """How it ended, in a word or two."""
+        """How the session ended, in a word or two."""
         if self.closed_at is None:
             return "not closed"
         if self.ready_at is None:
@@ -140,7 +141,7 @@ class SessionStory:
 
 @dataclass(slots=True)
 class Story:
-    """Everything that a file of events says."""
+    """The contents of a file of events."""
 
     began: float = 0.0  # unix time of the first session
     seconds: float = 0.0
@@ -151,12 +152,12 @@ class Story:
 
     @property
     def shown_seconds(self) -> float:
-        """How much time a drawing has: a little more, so that what was not closed is seen."""
+        """The time span of a drawing: a little longer, so that unclosed sessions are visible."""
         return max(self.seconds * 1.02, 1e-3)
 
     @property
     def held(self) -> list[Sample]:
-        """What all sessions held together, whenever that changed."""
+        """The total memory of all sessions, at each time that it changed."""
         changes: list[tuple[float, int]] = []
         for session in self.sessions:
             before = 0
@@ -175,11 +176,11 @@ class Story:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that they held together."""
+        """The largest total memory of all sessions."""
         return max(size for _, size in self.held)
 
     def latencies(self) -> list[tuple[str, list[int]]]:
-        """How many runs took how long, of all sessions of a name together; the busiest first."""
+        """The latency histogram of all sessions with the same name, the busiest name first."""
         by_name: dict[str, list[int]] = {}
         for session in self.sessions:
             if any(session.histogram):
@@ -202,17 +203,17 @@ class Story:
 
 
 def read(path: Path) -> Story:
-    """The story of a file of JSON lines, and of the full one before it (`<file>.1`)."""
+    """The story of a file of JSON lines and of the full file before it (`<file>.1`)."""
     lines: list[str] = []
     for one in (path.with_name(path.name + ".1"), path):
         if one == path or one.exists():
-            # As they were written: other characters that end a line may be within a text.
+            # Split at "\n" only: texts may contain other characters that end a line.
             lines += one.read_bytes().decode(errors="replace").split("\n")
     return tell(lines)
 
 
 def tell(lines: Iterable[str]) -> Story:
-    """The story that these lines tell. A crash may have cut the last one short."""
+    """The story of these lines. A crash may have truncated the last line."""
     story = Story()
     events = []
     for line in lines:
@@ -224,7 +225,7 @@ def tell(lines: Iterable[str]) -> Story:
     if not events:
         return story
     events.sort(key=lambda event: event["wall"])
-    # Before the first session there is only the start of the zygote.
+    # Before the first session, the only event is the start of the zygote.
     story.began = next((e["wall"] for e in events if "serial" in e), events[0]["wall"])
     story.seconds = max(0.0, events[-1]["wall"] - story.began)
     newest: dict[tuple[str, int, int], SessionStory] = {}
@@ -274,12 +275,12 @@ def _take(
     at: float,
 ) -> None:
     kind, run_id = event["kind"], str(event.get("run_id") or "")
-    # A program that is started again in its container has the same pid, and counts from 1 again.
+    # A program that restarts in its container has the same pid, and its serials begin at 1 again.
     key = (run_id, int(event.get("pid") or 0), event["serial"])
     session = newest.get(key)
     is_another = kind == "session.opening" and not run_id  # a line of an older version
     if session is None or (is_another and session.last_state not in _ASLEEP):
-        # The first part may be missing: a bounded file forgets.
+        # The session's first events may be missing: the size of the file is bounded.
         place = str(event.get("place") or "")
         session = newest[key] = SessionStory(str(event.get("session")), key[1], place, at)
         sessions.append(session)
@@ -311,7 +312,10 @@ def _take(
 
 
 def _add_what_was_held_at_the_end(session: SessionStory) -> None:
-    """It was measured just before the worker ended, which was just before it was closed."""
+    """Add the receipt's held bytes as a sample, measured just before the worker ended.
+
+    The worker ended just before the session was closed.
+    """
     held = (session.receipt or {}).get("held_bytes") or 0
     seconds = (session.receipt or {}).get("seconds") or 0.0
     if held and session.closed_at is not None and not session.broke_at:

@@ -1,7 +1,7 @@
-"""Whether an op that a loop adds is kept for later, and none of the loop's steps runs it.
+"""Decides whether an op that a loop adds is kept for later and not run by the loop's own steps.
 
-`cost += layer_cost(sess.run(layer), layer)` over the layers of a model builds one graph. It runs
-steps on the way, but what it adds is not run until the loop is over.
+`cost += layer_cost(sess.run(layer), layer)` over the layers of a model builds one graph. The loop
+runs steps on the way, but the ops that it adds do not run before the loop has ended.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def is_built_up(module: Module, node: ast.expr, region: ast.AST) -> bool:
 
 
 def is_for_what_is_built(module: Module, node: ast.expr, loop: ast.AST) -> bool:
-    """Whether what the loop runs of `node` goes into a graph that the same loop builds up.
+    """Whether the result of running `node` goes into a graph that the same loop builds up.
 
     `target = sess.run(features(content))`, then `loss += tf.nn.l2_loss(layer - target)`.
     """
@@ -61,7 +61,7 @@ def is_for_what_is_built(module: Module, node: ast.expr, loop: ast.AST) -> bool:
 
 
 def only_prepares(module: Module, loop: ast.AST) -> bool:
-    """Whether a loop that builds runs nothing but initializers, as metrics for Keras do."""
+    """Whether a loop adds ops and runs nothing but initializers, as metrics for Keras do."""
     calls = [n for n in ast.walk(loop) if isinstance(n, ast.Call)]
     steps = [call for call in calls if is_step(module, call)]
     fetched = [fetch for step in steps for fetch in fetches(module, step)]
@@ -70,7 +70,7 @@ def only_prepares(module: Module, loop: ast.AST) -> bool:
 
 
 def starts_what_is_kept(module: Module, node: ast.expr, loop: ast.AST) -> bool:
-    """Whether this initializes the models of an ensemble, each when the loop has made it.
+    """Whether this initializes the models of an ensemble, each right after the loop creates it.
 
     `models.append(Model()); sess.run(tf.global_variables_initializer())`
     """
@@ -85,7 +85,7 @@ def starts_what_is_kept(module: Module, node: ast.expr, loop: ast.AST) -> bool:
 
 
 def _inside(node: ast.AST, module: Module, region: ast.AST) -> list[ast.AST]:
-    """What surrounds a node, up to its statement, or to the region."""
+    """The ancestors of a node, up to its statement or the region."""
     found: list[ast.AST] = []
     while node is not region:
         node = module.parents[node]
@@ -96,7 +96,7 @@ def _inside(node: ast.AST, module: Module, region: ast.AST) -> list[ast.AST]:
 
 
 def _binds(statement: ast.stmt, names: set[str]) -> bool:
-    """Note the names that this statement gives its value; whether the value leaves the turn."""
+    """Add the names that get the statement's value; return whether the value outlives the turn."""
     if isinstance(statement, ast.Return):
         return True
     if isinstance(statement, ast.AugAssign):
@@ -119,7 +119,7 @@ def _binds(statement: ast.stmt, names: set[str]) -> bool:
 
 
 def _given(target: ast.expr) -> Iterator[ast.expr]:
-    """What an assignment changes: the names and attributes in its target, and containers."""
+    """The names, attributes and containers that an assignment to this target changes."""
     if isinstance(target, ast.Tuple | ast.List):
         for part in target.elts:
             yield from _given(part)

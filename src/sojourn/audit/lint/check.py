@@ -1,4 +1,4 @@
-"""One file: every rule, with the lines left out that ask for it."""
+"""Applies every rule to one file and leaves out the lines that suppress findings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sojourn.source import parse
 def check_source(
     source: str | bytes, path: str = "<string>", program: Program | None = None
 ) -> list[Problem]:
-    """The findings in one file's text, in order. Raises SyntaxError for what is not Python 3.
+    """The findings in one file's text, in order. Raises SyntaxError if the text is not Python 3.
 
-    With a program, the text is judged as that file of it.
+    With a program, the text replaces the program's file of that path.
     """
     return check_module(module_of(source, path, program), source)
 
@@ -27,7 +27,7 @@ def check_source(
 def module_of(
     source: str | bytes, path: str = "<string>", program: Program | None = None
 ) -> Module:
-    """The text as a file, alone or in place of that file of a program."""
+    """The text as a module: alone, or in place of the program's file of that path."""
     tree = parse(source, path)
     whole = program.with_file(path, tree) if program is not None else Program({path: tree})
     whole.silenced[path] = silenced_lines(source)
@@ -35,7 +35,7 @@ def module_of(
 
 
 def check_module(module: Module, source: str | bytes, *, is_fixing: bool = False) -> list[Problem]:
-    """The findings in one file of a program; those to be fixed, where the code would change."""
+    """The findings in one file of a program; `is_fixing` puts each where the fix changes code."""
     found = {*Loops(module).problems(), *borrowed(module), *flow_problems(module)}
     silenced = module.program.silenced.get(module.path, {})
     found = {p for p in found if not is_silenced(p, silenced)}

@@ -1,7 +1,7 @@
-"""Whether what an `if` guards happens again and again, as far as its test shows.
+"""Decides from the test of an `if` whether the code that it guards runs repeatedly.
 
-`if step % 100 == 0:` does, `if model is None:` does not, and `if os.path.isfile(path):` does in a
-loop that binds `path` on every turn.
+Code under `if step % 100 == 0:` does, under `if model is None:` it does not, and under
+`if os.path.isfile(path):` it does in a loop that binds `path` on every turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SETTINGS = frozenset({"FLAGS", "args", "flags", "hparams", "cfg", "config", "op
 _CHANGING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _COUNTING = frozenset({"range", "xrange", "enumerate", "trange"})
-# What is asked of one item after another.
+# Functions that tests call with one item after another.
 _ASKING = frozenset(
     "endswith startswith isfile isdir exists match search fullmatch isdigit isalpha isinstance any "
     "all".split()
@@ -39,8 +39,8 @@ class Turns(Enum):
     """On which turns of a loop, or calls of a function, a test holds."""
 
     AGAIN = auto()  # on several of them
-    SAME = auto()  # on all of them or none
-    ONCE = auto()  # on one each time that the loop runs
+    SAME = auto()  # on all turns or none
+    ONCE = auto()  # on one turn each time that the loop runs
     UNKNOWN = auto()
 
 
@@ -48,7 +48,7 @@ def turns_of(branch: ast.If, child: ast.AST, region: Loop | Function) -> Turns:
     """On which turns of this loop or function the branch with `child` is taken."""
     test = branch.test
     if isinstance(region, Function):
-        # `if shape != self.shape:` may be there so that the rest happens once.
+        # `if shape != self.shape:` may exist so that the branch runs only once.
         is_asked = any(_is_asked(part, region) for part in ast.walk(test))
         is_again = is_asked or _is_repeating(test) or _is_new_best(branch, child)
         return Turns.AGAIN if is_again else Turns.UNKNOWN
@@ -62,7 +62,7 @@ def turns_of(branch: ast.If, child: ast.AST, region: Loop | Function) -> Turns:
 
 
 def as_branch(node: ast.IfExp | ast.BoolOp, child: ast.AST) -> list[tuple[ast.If, ast.AST]]:
-    """What decides on a part of an expression, as the `if` statement that it might have been.
+    """The `if` statement that is equivalent to the condition on a part of an expression.
 
     `step % 100 == 0 and sess.run(nan)`, `sess.run(x) if done else None`.
     """
@@ -81,7 +81,7 @@ def as_branch(node: ast.IfExp | ast.BoolOp, child: ast.AST) -> list[tuple[ast.If
 
 
 def asked_parameter(branch: ast.If, child: ast.AST, function: Function) -> tuple[str, bool] | None:
-    """The parameter that decides on this branch, and whether it has to be given for it.
+    """The parameter that decides on this branch, and whether it must be given.
 
     `if train_op is None:`, `if len(weights) > 0:`.
     """
@@ -105,7 +105,7 @@ def asked_parameter(branch: ast.If, child: ast.AST, function: Function) -> tuple
 
 
 def default_of(function: Function, name: str) -> ast.expr | None:
-    """What a positional parameter is if a call does not give it."""
+    """The default of a positional parameter, None if it has none."""
     names, defaults = parameters(function), function.args.defaults
     return dict(zip(reversed(names), reversed(defaults), strict=False)).get(name)
 
@@ -116,15 +116,15 @@ def is_unset(value: ast.expr | None) -> bool:
 
 
 def is_flag(function: Function, name: str) -> bool:
-    """Whether a parameter asks for something that calls do without: `debug=False`."""
+    """Whether a parameter turns on something that is off by default: `debug=False`."""
     default = default_of(function, name)
     return isinstance(default, ast.Constant) and default.value is False
 
 
 def is_told_by_arguments(test: ast.expr, function: Function) -> bool:
-    """Whether only what this call is given decides, or chance, or how far things are.
+    """Whether the test depends only on the call's arguments, on chance or on progress.
 
-    `if len(self.memory) < size: return` holds no longer once there is enough.
+    `if len(self.memory) < size: return` stops holding once the memory is full enough.
     """
     names = _names(test)
     given = set(parameters(function)) - {"self", "cls"}
@@ -133,9 +133,9 @@ def is_told_by_arguments(test: ast.expr, function: Function) -> bool:
 
 
 def _comes_again(test: ast.expr) -> bool:
-    """`step % 100 == 0`, `done`, `FLAGS.summaries`: true again and again, or on every turn.
+    """Whether a test holds repeatedly or always: `step % 100 == 0`, `done`, `FLAGS.summaries`.
 
-    Other tests may be true once.
+    Other tests may hold only once.
     """
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test = test.operand
@@ -143,7 +143,7 @@ def _comes_again(test: ast.expr) -> bool:
         return True
     nodes = list(ast.walk(test))
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], _CHANGING):
-        # `loss < best`, `newest != last`; but `epoch >= epochs - 1` is the last turn.
+        # `loss < best`, `newest != last`; but `epoch >= epochs - 1` holds on the last turn only.
         return not any(isinstance(n, ast.Constant) for n in nodes)
     names = _names(test)
     if "__name__" in names or (isinstance(test, ast.Name) and test.id in _EPISODE):
@@ -153,7 +153,7 @@ def _comes_again(test: ast.expr) -> bool:
 
 
 def _is_repeating(test: ast.expr) -> bool:
-    """`step % 100 == 0`, `random.random() < epsilon`: wherever it is asked, it is true again."""
+    """Whether a test holds repeatedly anywhere: `step % 100 == 0`, `random.random() < epsilon`."""
     return any(
         (isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
         or (isinstance(n, ast.Call) and last_name(n.func) in ("mod", "rand", "randint", "randn"))
@@ -163,7 +163,7 @@ def _is_repeating(test: ast.expr) -> bool:
 
 
 def _is_new_best(branch: ast.If, child: ast.AST) -> bool:
-    """`if score > self.best:`, in a branch that sets `self.best`: at each new one."""
+    """Whether this is `if score > self.best:`, and the branch sets `self.best`."""
     test = branch.test
     if child not in branch.body or not isinstance(test, ast.Compare):
         return False
@@ -173,7 +173,7 @@ def _is_new_best(branch: ast.If, child: ast.AST) -> bool:
 
 
 def _is_every_other_turn(branch: ast.If, child: ast.AST) -> bool:
-    """The `else` of `if step == 0:`."""
+    """Whether `child` is in the `else` of an equality test such as `if step == 0:`."""
     test = branch.test
     return (
         child in branch.orelse and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
@@ -181,7 +181,10 @@ def _is_every_other_turn(branch: ast.If, child: ast.AST) -> bool:
 
 
 def _is_there(branch: ast.If, child: ast.AST) -> bool:
-    """`if self.image is not None:`, which is so from some turn on, unless the branch drops it."""
+    """Whether this is `if self.image is not None:`, true from some turn on.
+
+    Unless the branch itself sets the attribute again.
+    """
     test = branch.test
     if child not in branch.body or not isinstance(test, ast.Compare):
         return False
@@ -190,7 +193,7 @@ def _is_there(branch: ast.If, child: ast.AST) -> bool:
 
 
 def _is_fixed(test: ast.expr, loop: Loop) -> bool:
-    """`if training:` of a name that the loop does not bind: so on every turn, or on none."""
+    """Whether all turns decide alike: `if training:` of a name that the loop does not bind."""
     nodes = list(ast.walk(test))
     names = _names(test)
     is_plain = not any(isinstance(n, ast.Call | ast.Attribute | ast.Subscript) for n in nodes)
@@ -198,13 +201,13 @@ def _is_fixed(test: ast.expr, loop: Loop) -> bool:
 
 
 def _is_once(test: ast.expr, loop: Loop) -> bool:
-    """`if step == steps - 1:` of the loop's own counter."""
+    """Whether this compares the loop's own counter: `if step == steps - 1:`."""
     is_equal = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
     return is_equal and bool(_names(test) & _targets(loop))
 
 
 def _varies(test: ast.expr, branch: ast.If, loop: Loop) -> bool:
-    """Whether each turn asks this of something else, as `if path.endswith(".png"):` does."""
+    """Whether each turn tests another object, as `if path.endswith(".png"):` does."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return not isinstance(test.operand, ast.Name) and _varies(test.operand, branch, loop)
     if isinstance(test, ast.BoolOp):
@@ -226,7 +229,7 @@ def _varies(test: ast.expr, branch: ast.If, loop: Loop) -> bool:
     left, op, right = test.left, test.ops[0], test.comparators[0]
     if isinstance(op, ast.In | ast.NotIn):
         if isinstance(left, ast.Constant):
-            # `if ".png" in path:`; but `if "output" in variable.name:` may be for a single one.
+            # `if ".png" in path:`; but `if "output" in variable.name:` may hold for a single item.
             return _is_measured(right) or bool(_EXTENSION.search(str(left.value)))
         return not _is_filled(right, loop)
     if isinstance(op, ast.IsNot):
@@ -242,7 +245,7 @@ def _varies(test: ast.expr, branch: ast.If, loop: Loop) -> bool:
 
 
 def _is_measured(node: ast.expr) -> bool:
-    """`image.ndim`, `len(image.shape)`."""
+    """Whether this mentions a size or type: `image.ndim`, `len(image.shape)`."""
     return any(
         (isinstance(n, ast.Attribute) and n.attr in _SHAPES)
         or (isinstance(n, ast.Call) and last_name(n.func) == "len")
@@ -251,7 +254,7 @@ def _is_measured(node: ast.expr) -> bool:
 
 
 def _is_of_items(test: ast.expr, loop: Loop) -> bool:
-    """`score > 0.5` where `score = float(scores[i])`: each turn asks it of another item."""
+    """Whether each turn tests another item: `score > 0.5` where `score = float(scores[i])`."""
     if not isinstance(test, ast.Compare):
         return False
     assigned = [n for n in ast.walk(loop) if isinstance(n, ast.Assign)]
@@ -260,14 +263,14 @@ def _is_of_items(test: ast.expr, loop: Loop) -> bool:
 
 
 def _takes(value: ast.expr, loop: Loop) -> bool:
-    """Whether this is `items[i]` of the loop's own `i`, or a number made of it."""
+    """Whether this is `items[i]` with the loop's own `i`, or a number made from that item."""
     if isinstance(value, ast.Call) and last_name(value.func) in _NUMBERS and len(value.args) == 1:
         value = value.args[0]
     return isinstance(value, ast.Subscript) and bool(_names(value.slice) & _targets(loop))
 
 
 def _parsed(loop: Loop, branch: ast.If) -> set[str]:
-    """What is bound to something that was made of text: `ext = name.split(".")[-1]`."""
+    """The names that are bound to results of calls, as in `ext = name.split(".")[-1]`."""
     inside = set(ast.walk(branch))
     assigned = [n for n in ast.walk(loop) if isinstance(n, ast.Assign) and n not in inside]
     made = [n for n in assigned if any(isinstance(part, ast.Call) for part in ast.walk(n.value))]
@@ -275,14 +278,14 @@ def _parsed(loop: Loop, branch: ast.If) -> set[str]:
 
 
 def _is_asked(node: ast.AST, region: Loop | Function) -> bool:
-    """`path.endswith(".png")`, `os.path.isfile(path)` of what each turn or call gets anew."""
+    """Whether this checks a value that each turn or call gets anew: `path.endswith(".png")`."""
     if not isinstance(node, ast.Call) or last_name(node.func) not in _ASKING:
         return False
     return bool(_names(node) & _changing(region))
 
 
 def _is_past(test: ast.expr, loop: Loop) -> bool:
-    """`if step > 5000:` of what the loop counts, `len(memory) > 500`: so from then on."""
+    """Whether a test stays true once it holds: `step > 5000`, `len(memory) > 500`."""
     if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Gt | ast.GtE):
         return False
     if not isinstance(test.comparators[0], ast.Constant):
@@ -299,7 +302,7 @@ def _is_past(test: ast.expr, loop: Loop) -> bool:
 
 
 def _targets(region: Loop | Function) -> set[str]:
-    """What is bound on every turn or call by its head."""
+    """The names that the head of the loop or function binds on every turn or call."""
     if isinstance(region, Function):
         return set(parameters(region)) - {"self", "cls"}
     if isinstance(region, ast.While):
@@ -309,7 +312,7 @@ def _targets(region: Loop | Function) -> set[str]:
 
 
 def _changing(region: Loop | Function) -> set[str]:
-    """What is another thing on every turn or call: its targets, and all that comes of them."""
+    """The names that change on every turn or call: targets, and all that derive from them."""
     found = _targets(region)
     if isinstance(region, Function):
         return found
@@ -326,7 +329,7 @@ def _changing(region: Loop | Function) -> set[str]:
 
 
 def _counters(loop: Loop) -> set[str]:
-    """`i` of `for i in range(n)` and of `for i, x in enumerate(xs)`."""
+    """The loop's counter: `i` of `for i in range(n)` and of `for i, x in enumerate(xs)`."""
     if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
         return set()
     if last_name(loop.iter.func) not in _COUNTING:
@@ -336,7 +339,7 @@ def _counters(loop: Loop) -> set[str]:
 
 
 def _results(loop: Loop, branch: ast.If) -> Iterator[str]:
-    """What the loop binds to something that was computed, outside of the branch."""
+    """The names that the loop binds to computed values outside the branch."""
     inside = set(ast.walk(branch))
     for node in ast.walk(loop):
         if isinstance(node, ast.Assign) and node not in inside and isinstance(node.value, _FOUND):
@@ -353,7 +356,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _is_filled(container: ast.expr, loop: Loop) -> bool:
-    """Whether the loop puts things into a container: `if name not in cache: cache[name] = ...`"""
+    """Whether the loop adds items to a container: `if name not in cache: cache[name] = ...`"""
     text = ast.unparse(container)
     for node in ast.walk(loop):
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
@@ -368,7 +371,7 @@ def _is_filled(container: ast.expr, loop: Loop) -> bool:
 
 
 def binds(node: ast.AST, name: str) -> bool:
-    """Whether code binds a name, or an attribute of that name."""
+    """Whether the code below `node` binds a name, or an attribute of that name."""
     for part in ast.walk(node):
         is_bound = isinstance(part, ast.Name | ast.Attribute) and not isinstance(part.ctx, ast.Load)
         if is_bound and last_name(part) == name:  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What becomes of sessions that are kept in a list or a dict of the same file."""
+"""Follows sessions that are kept in a list or a dict of the same file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)
 
 
 def use_in_container(module: Module, opening: ast.expr) -> Use:
-    """What happens to a session that is put straight into a list or dict that stays in sight."""
+    """What happens to a session that is put straight into a list or dict that can be followed."""
     holder = _holder_of(module, opening)
     if holder is None:
         return Use.TAKE
@@ -25,7 +25,7 @@ def use_in_container(module: Module, opening: ast.expr) -> Use:
 
 
 def is_collected(module: Module, opening: ast.Call) -> bool:
-    """Whether a session is one of several that are kept side by side."""
+    """Whether a session is one of several that are kept together in a container."""
     is_listed = isinstance(module.parents[opening], ast.ListComp | ast.DictComp)
     return is_listed or _holder_of(module, opening) is not None
 
@@ -48,7 +48,7 @@ def _holder_of(module: Module, node: ast.expr) -> ast.expr | None:
 
 
 def _uses_of(module: Module, holder: ast.expr) -> Iterator[ast.expr | None]:
-    """Every load of the container; None for what may be one out of sight."""
+    """Every load of the container; None for a possible load that cannot be seen."""
     if isinstance(holder, ast.Attribute) and is_self(holder.value):
         owner = module.class_of(holder)
         if owner is None or not module.has_only_known_bases(owner):
@@ -62,7 +62,7 @@ def _uses_of(module: Module, holder: ast.expr) -> Iterator[ast.expr | None]:
         home = module.home_of(holder)
         values = module.bindings.get((home, holder.id), [])
         if not values or not all(_is_new(v) for v in values):
-            yield None  # a parameter, or what another function made
+            yield None  # a parameter, or a result of another function
         if home is module.tree and any(True for _ in module.program.mentions_of(module, holder.id)):
             yield None
         yield from own_uses(home, holder.id)
@@ -72,7 +72,7 @@ def _uses_of(module: Module, holder: ast.expr) -> Iterator[ast.expr | None]:
 
 
 def _is_new(value: ast.expr | None) -> bool:
-    """`[]`, `{}`, `dict()`: a container that is made here."""
+    """Whether this creates a container: `[]`, `{}`, `dict()`."""
     if isinstance(value, ast.Call):
         return last_name(value.func) in ("list", "dict", "OrderedDict", "defaultdict", "deque")
     if isinstance(value, ast.BinOp):
@@ -81,7 +81,7 @@ def _is_new(value: ast.expr | None) -> bool:
 
 
 def _use_of_holder(module: Module, node: ast.expr | None, held: ast.expr | None = None) -> Use:
-    """What one mention of the container does to the sessions in it: `held`, or a view of that."""
+    """What one mention of the container `held`, or of a view of it, does to its sessions."""
     if node is None:
         return Use.TAKE
     held = held or node
@@ -109,7 +109,7 @@ def _use_of_holder(module: Module, node: ast.expr | None, held: ast.expr | None 
 
 
 def _use_of_turns(module: Module, loop: ast.For | ast.comprehension, held: ast.expr) -> Use:
-    """What a loop over the container does to what it holds."""
+    """What a loop over the container does to the sessions in it."""
     items = _items(loop.target, loop.iter, held)
     names = [n.id for n in ast.walk(items) if isinstance(n, ast.Name)]
     scope = module.scope_of(loop)
@@ -120,7 +120,7 @@ def _use_of_turns(module: Module, loop: ast.For | ast.comprehension, held: ast.e
 
 
 def _use_of_item(module: Module, node: ast.expr) -> Use:
-    """What is done to one session; who opened it still owns it when a function is given it."""
+    """What is done to one session; passing it to a function does not change its owner."""
     parent = module.parents[node]
     is_named = isinstance(parent, ast.Call) and bool(last_name(parent.func))
     use = classify(module, node)
@@ -128,7 +128,7 @@ def _use_of_item(module: Module, node: ast.expr) -> Use:
 
 
 def _items(target: ast.expr, source: ast.expr, held: ast.expr) -> ast.expr:
-    """The part of a loop's target that gets what comes from the container, beside other things."""
+    """The part of a loop's target that gets the container's items, without indices and others."""
     if not isinstance(source, ast.Call) or not isinstance(target, ast.Tuple | ast.List):
         return target
     name = last_name(source.func)

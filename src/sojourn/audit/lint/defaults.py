@@ -1,6 +1,6 @@
-"""Code that runs on whatever session is the default, in a program that makes none for it.
+"""Finds code that runs on whatever session is the default, in a program that installs none.
 
-The default session is then one that other code opened, closes and replaces as it likes.
+The default session then belongs to other code, which may close or replace it at any time.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _ASKING = "tensorflow.get_default_session"
 _RUNNING = frozenset({"run", "partial_run", "make_callable"})
 _NAMES = (ast.Name, ast.Attribute)
 _LOOKING = frozenset({"print", "isinstance", "hasattr", "type", "id", "repr", "str", "bool"})
-_RECKONING = (ast.BinOp, ast.Compare, ast.Subscript)  # what is done to numbers
+_RECKONING = (ast.BinOp, ast.Compare, ast.Subscript)  # operations on numbers
 _READING = frozenset({"print", "float", "int", "array", "asarray", "mean", "argmax", "format"})
 
 
 def borrowed(module: Module) -> Iterator[Problem]:
-    """The uses of a default session that no file of this program made."""
+    """The uses of a default session that no file of this program installed."""
     calls = [call for call in module.calls if _asks(module, call) or _runs_by_default(module, call)]
     if not calls or module.is_test:
         return
@@ -59,7 +59,7 @@ def borrowed(module: Module) -> Iterator[Problem]:
 
 
 def _reached(module: Module, blocks: list[ast.AST]) -> set[str]:
-    """Every name that these blocks may come to."""
+    """Every name that code in these blocks may reach."""
     nodes = (n for block in blocks for n in ast.walk(block) if isinstance(n, _NAMES))
     return module.program.reachable({last_name(n) for n in nodes})
 
@@ -73,7 +73,7 @@ def _leads_to(user: Module, blocks: list[ast.AST], module: Module) -> bool:
 
 
 def _asks(module: Module, call: ast.Call) -> bool:
-    """`tf.get_default_session()`, or a function of the program that returns nothing else."""
+    """Whether this calls `tf.get_default_session()`, or a function that returns nothing else."""
     if module.names.meaning(call.func) == _ASKING:
         return True
     if "session" not in last_name(call.func).lower():
@@ -89,7 +89,7 @@ def _asks(module: Module, call: ast.Call) -> bool:
 
 
 def _runs_by_default(module: Module, call: ast.Call) -> bool:
-    """`loss.eval(feed_dict=...)`, `self.weights.eval()`: nothing says which session."""
+    """Whether no session is named, as in `loss.eval(feed_dict=...)`, `self.weights.eval()`."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("eval", "run"):
         return False
     if call.keywords:
@@ -97,7 +97,7 @@ def _runs_by_default(module: Module, call: ast.Call) -> bool:
     if any(looks_like_session(argument) or module.is_session(argument) for argument in call.args):
         return False  # `variable.eval(sess)`
     if can_run(module, call.func.value):
-        return len(call.args) <= 1  # what is fed
+        return len(call.args) <= 1  # the feeds
     is_bare = call.func.attr == "eval" and not call.args
     return is_bare and _is_data(module, call) and is_step(module, call)
 
@@ -118,7 +118,7 @@ def _is_data(module: Module, call: ast.Call) -> bool:
 
 
 def _is_fed_back(module: Module, use: ast.Name, call: ast.Call) -> bool:
-    """`state = m.start.eval()`, then `{m.start: state}`: what is fed is a tensor."""
+    """Whether the result feeds its tensor: `state = m.start.eval()`, then `{m.start: state}`."""
     fed = module.parents[use]
     if not isinstance(fed, ast.Dict) or use not in fed.values:
         return False
@@ -128,7 +128,7 @@ def _is_fed_back(module: Module, use: ast.Name, call: ast.Call) -> bool:
 
 
 def _is_run(module: Module, node: ast.expr) -> bool:
-    """Whether what this evaluates to runs a step, here or where it is passed to."""
+    """Whether the value of this expression runs a step, here or where it is passed to."""
     parent = module.parents[node]
     if isinstance(parent, ast.Attribute):
         return parent.attr in _RUNNING and isinstance(module.parents[parent], ast.Call)
@@ -152,14 +152,14 @@ def _is_run(module: Module, node: ast.expr) -> bool:
 
 
 def _installs_default(module: Module) -> bool:
-    """Whether this file makes a session the default one for as long as it likes."""
+    """Whether this file installs a default session without the limits of a `with` block."""
     names = {last_name(call.func) for call in module.calls}
     return bool(names & {"__enter__", "set_session", "enter_context"}) or _lends_default(module)
 
 
 @asked_once
 def _lends_default(module: Module) -> bool:
-    """Whether this file surely does so, and for the others of its program as well."""
+    """Whether this file surely installs a default session, also for its program's other files."""
     return not module.is_test and any(_is_installation(module, call) for call in module.calls)
 
 
@@ -177,7 +177,7 @@ def _is_installation(module: Module, call: ast.Call) -> bool:
 def _blocks_with_default(module: Module) -> Iterator[ast.AST]:
     """The `with` blocks in which a session may be the default for code of this file.
 
-    Not those of context managers that only yield: what runs there is in the blocks that use them.
+    Blocks of context managers that only yield are left out: their code runs in the callers' blocks.
     """
     for item in [n for n in module.parents if isinstance(n, ast.withitem)]:
         block = module.parents[item]
@@ -188,21 +188,21 @@ def _blocks_with_default(module: Module) -> Iterator[ast.AST]:
 def _may_be_inside(
     module: Module, call: ast.Call, scope: Function, blocks: list[ast.AST], ours: set[str]
 ) -> bool:
-    """Whether a default session of this program may be in force where the call is."""
+    """Whether a default session of this program may be in force at the call."""
     owner = module.class_of(scope)
     called = owner.name if owner is not None and scope.name.startswith("__") else scope.name
     if called in ours:
         return True  # a block of the program leads here
     is_script = any(not isinstance(module.scope_of(block), Function) for block in blocks)
     if blocks and (is_script or owner is not None) and not module.program.mentions(called):
-        return True  # no caller is in sight, and it may be one in a block of this file
+        return True  # no caller can be seen, and it may be in a block of this file
     node: ast.AST = call
     while node is not scope:
         child, node = node, module.parents[node]
         if isinstance(node, ast.If | ast.IfExp) and child is not node.test:
             asked = [n for n in ast.walk(node.test) if isinstance(n, ast.Call)]
             if any(_asks(module, n) for n in asked):
-                return True  # whether there is one was asked first
+                return True  # the code has checked first that a default session exists
         items = node.items if isinstance(node, ast.With | ast.AsyncWith) else []
         if any(_may_enter_session(module, item.context_expr) for item in items):
             return True
@@ -210,7 +210,7 @@ def _may_be_inside(
 
 
 def _is_called_by_relatives(module: Module, scope: Function) -> bool:
-    """Whether a class that this one inherits from, in another file, calls it inside its session."""
+    """Whether a related class in another file calls this method inside its session's block."""
     owner = module.class_of(scope)
     if owner is None:
         return False

@@ -1,7 +1,7 @@
-"""What a name of one file means in another.
+"""Resolves names of one file to functions and classes of another.
 
-Only what can be followed is answered: a name that an import leads to, a method of `self` or of an
-object that is made in sight. Everything else is unknown, and what is unknown is never reported.
+Resolves only names that can be followed: names that an import leads to, methods of `self` or of
+an object that the program creates. All others are unknown, and the unknown is never reported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import PurePath
 from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes, parameters
 from sojourn.source import dotted
 
-# Methods of many libraries: that the program has one too says little.
+# Methods of many libraries: a method of the program with such a name is probably not meant.
 _COMMON = frozenset(
     "run step fit predict train test get set put add update save load restore close reset start "
     "stop eval evaluate call build sample next render transform score forward append read write "
@@ -25,13 +25,13 @@ _COMMON = frozenset(
 )
 _MAPPING = ("map", "imap", "imap_unordered", "starmap")
 _POOLS = re.compile("pool|exec", re.IGNORECASE)  # a dataset's `map` runs its function once
-_FAR = 3  # callers of callers that are asked what they give
-_DEEP = 8  # imports of imports, attributes of attributes: further than this is a circle
+_FAR = 3  # most levels of callers whose arguments are searched
+_DEEP = 8  # most levels of imports and attributes; deeper than this is a cycle
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A function or class of the program, and the file it is in."""
+    """A function or class of the program, and its file."""
 
     module: Module
     node: Function | ast.ClassDef
@@ -39,7 +39,7 @@ class Definition:
 
 
 class Definitions:
-    """The functions and classes of files that may import one another."""
+    """All functions and classes of files that may import one another."""
 
     def __init__(self, modules: Mapping[str, Module]) -> None:
         self.modules = dict(modules)
@@ -55,7 +55,7 @@ class Definitions:
         if depth > _DEEP or not isinstance(node, ast.Name | ast.Attribute):
             return None
         if node not in self._definitions:
-            self._definitions[node] = None  # a circle leads nowhere
+            self._definitions[node] = None  # a cycle resolves to None
             self._definitions[node] = self._define(module, node, depth)
         return self._definitions[node]
 
@@ -85,9 +85,9 @@ class Definitions:
         return self._only_method(module, node)
 
     def callee(self, module: Module, call: ast.Call) -> Definition | None:
-        """What a call calls: also the `__call__` of an object that is made in sight.
+        """The callee of a call, including the `__call__` of an object that the program creates.
 
-        And what `partial(function)` stands for, or a function that another one returned.
+        Also resolves names bound to `partial(function)` or to a function that another returned.
         """
         found = self.definition(module, call.func)
         if found is not None or not isinstance(call.func, ast.Name | ast.Attribute):
@@ -101,7 +101,7 @@ class Definitions:
         return self._method(instance, "__call__", 0, bound=True) if instance is not None else None
 
     def _stands_for(self, module: Module, value: ast.expr | None) -> Definition | None:
-        """The function that this makes, or gives another name to."""
+        """The function that this value creates or renames."""
         if not isinstance(value, ast.Call):
             return None
         if last_name(value.func) == "partial":
@@ -116,7 +116,7 @@ class Definitions:
 
     @cached_property
     def aliases(self) -> dict[str, set[str]]:
-        """By the name of a function, the names that stand for it elsewhere."""
+        """The names that stand for a function elsewhere, by the function's name."""
         found: dict[str, set[str]] = {}
         for module in self.modules.values():
             for node in module.parents:
@@ -131,10 +131,10 @@ class Definitions:
         return {name for names in self.aliases.values() for name in names}
 
     def _only_method(self, module: Module, node: ast.Attribute) -> Definition | None:
-        """`agent.choose_action()` of an agent that was given: the one method of that name."""
+        """The only method of that name, for a call on an argument: `agent.choose_action()`."""
         values = module.values_of(node.value)
         is_given = values == [None] or (
-            len(values) == 1  # or that a function of the program made
+            len(values) == 1  # or the result of a function of the program
             and isinstance(values[0], ast.Call)
             and not module.is_foreign(values[0].func)
         )
@@ -171,7 +171,7 @@ class Definitions:
         return self.member(module, node.id, depth)
 
     def member(self, module: Module, name: str, depth: int = 0) -> Definition | None:
-        """What a file calls by this name: its own, or what it imports."""
+        """The definition of this name in a file: its own, or an imported one."""
         own = module.functions.get(name) or module.classes.get(name)
         if own is not None:
             return Definition(module, own)
@@ -186,7 +186,7 @@ class Definitions:
         return None
 
     def _imported(self, module: Module, text: str, depth: int) -> Definition | None:
-        """`utils.make` or `make`, by the import that brought its first name."""
+        """The definition of `utils.make` or `make`, through the import of its first name."""
         if depth > _DEEP:
             return None
         root, _, rest = text.partition(".")
@@ -205,7 +205,7 @@ class Definitions:
         return None
 
     def _file(self, importer: str, level: int, name: str) -> Module | None:
-        """The file that an import in another file means: found as Python finds it."""
+        """The file that an import in another file loads, found as Python finds it."""
         here = PurePath(importer).parent
         key = (here, level, name)
         if key not in self._files:
@@ -213,7 +213,7 @@ class Definitions:
         return self._files[key]
 
     def imported_by(self, module: Module) -> set[Module]:
-        """The files that a file imports, and those that these import, and so on."""
+        """The files that a file imports, directly or through other files."""
         if module in self._imported_by:
             return self._imported_by[module]
         found = self._imported_by[module] = set()
@@ -231,7 +231,7 @@ class Definitions:
         return found
 
     def is_out_of_sight(self, module: Module, name: str) -> bool:
-        """Whether no file of the program is meant by an absolute import of this name."""
+        """Whether an absolute import of this name leads to no file of the program."""
         parts = name.split(".")
         prefixes = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
         return not any(self._file(module.path, 0, prefix) for prefix in prefixes)
@@ -254,11 +254,11 @@ class Definitions:
     # Objects ------------------------------------------------------------------------------
 
     def instance_of(self, module: Module, node: ast.expr, depth: int = 0) -> Definition | None:
-        """The class of the program whose object an expression surely is."""
+        """The class of the program of which an expression is surely an instance."""
         if depth > _DEEP:
             return None
         if node not in self._instances:
-            self._instances[node] = None  # a circle leads nowhere
+            self._instances[node] = None  # a cycle resolves to None
             self._instances[node] = self._made(module, node, depth)
         return self._instances[node]
 
@@ -279,7 +279,7 @@ class Definitions:
         return classes[0] if is_one else None
 
     def _given(self, module: Module, node: ast.expr, depth: int) -> Definition | None:
-        """The class of the object that every call of a function gives it for this parameter."""
+        """The class of the argument that every call of the function passes for this parameter."""
         if not isinstance(node, ast.Name) or depth > _FAR:
             return None
         function = module.home_of(node)
@@ -307,7 +307,7 @@ class Definitions:
 
     @cached_property
     def _mapped(self) -> dict[str, list[tuple[Module, ast.Call]]]:
-        """Calls such as `pool.map(work, items)`, by the name of what they call for each item."""
+        """Calls such as `pool.map(work, items)`, by the name of the function that they call."""
         found: dict[str, list[tuple[Module, ast.Call]]] = {}
         for name in _MAPPING:
             for module, call in self.calls_named(name):
@@ -350,11 +350,11 @@ class Definitions:
         return None
 
     def constructor(self, owner: Definition) -> Definition | None:
-        """The `__init__` that making an object of this class calls."""
+        """The `__init__` that runs when an object of this class is created."""
         return self._method(owner, "__init__", 0, bound=True)
 
     def is_related(self, one: ast.ClassDef, other: ast.ClassDef) -> bool:
-        """Whether one of two classes may inherit what the other does, judged by their names."""
+        """Whether one of two classes may inherit from the other, judged by their names."""
         return (
             one is other
             or one.name in self._ancestors[other]
@@ -381,7 +381,7 @@ class Definitions:
 
 
 def argument_for(call: ast.Call, name: str, names: list[str]) -> ast.expr | None:
-    """What a call gives for a parameter, of those that it fills in this order."""
+    """The argument that a call passes for a parameter; `names` is the positional order."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
@@ -391,5 +391,5 @@ def argument_for(call: ast.Call, name: str, names: list[str]) -> ast.expr | None
 
 
 def is_none(node: ast.expr | None) -> bool:
-    """Whether this is `None` in so many words."""
+    """Whether this is the literal `None`."""
     return isinstance(node, ast.Constant) and node.value is None

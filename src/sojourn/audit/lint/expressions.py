@@ -1,4 +1,4 @@
-"""What an expression evaluates to, and what it does to the sessions in it."""
+"""Evaluates expressions: which sessions they yield, and what they do to sessions."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ from sojourn.audit.lint.uses import (
 )
 
 # These raise RuntimeError on a closed session.
-_NEEDING = frozenset({"save", "restore"})  # what a saver does takes an open session
+_NEEDING = frozenset({"save", "restore"})  # a saver's methods need an open session
 _RUNNING = frozenset({"run", "partial_run", "partial_run_setup", "make_callable", "list_devices"})
 _DISPLAYS = (ast.Dict, ast.List, ast.Tuple)
-_PASSING = (Use.TEST, Use.DRIVE, Use.BORROW)  # over when it is over
+_PASSING = (Use.TEST, Use.DRIVE, Use.BORROW)  # uses that leave nothing behind when they return
 _ENDINGS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
 _CATCHES_CLOSED = frozenset({"RuntimeError", "Exception", "BaseException"})
 
 
 class Expressions(ABC):
-    """Evaluates expressions of one scope over a state, and notes what is wrong."""
+    """Evaluates the expressions of one scope over a state, and collects the problems."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.problems: list[Problem] = []
         self.sites: dict[ast.Call, Site] = {}
         self.lendings: dict[ast.expr, frozenset[Site]] = {}  # by the call
-        self.failing: set[ast.expr | None] = set()  # what a `with raises` waits for
+        self.failing: set[ast.expr | None] = set()  # expressions expected to fail
         self.guarded = 0  # inside a `try` or `with raises` that expects a closed session
 
     def key(self, node: ast.expr) -> str | None:
-        """How a state calls a plain name or an attribute of self; None for anything else."""
+        """The key of a plain name or an attribute of self in a state; None for anything else."""
         if isinstance(node, ast.Name):
             return node.id
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -62,7 +62,7 @@ class Expressions(ABC):
     def hand_over(
         self, values: Values | frozenset[Site], state: PathState, is_stored: bool = False
     ) -> None:
-        """These sessions belong to other code from here on, or whoever looks where they are."""
+        """Mark these sessions as owned by other code, which receives or stores them."""
         for site in values:
             if site is not None:
                 state.set([site], TAKEN)
@@ -70,7 +70,7 @@ class Expressions(ABC):
                 site.is_given_away |= not is_stored
 
     def carried_by(self, node: ast.expr, state: PathState) -> frozenset[Site]:
-        """The lent sessions that live on in the value of this expression."""
+        """The lent sessions that the value of this expression still holds."""
         found: set[Site] = set()
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and part.id in state.carriers:
@@ -80,7 +80,7 @@ class Expressions(ABC):
         return frozenset(found)
 
     def _gives_data(self, name: ast.Name) -> bool:
-        """`step(1.0)`, `play(agent)`: a result of the holder, not the holder."""
+        """Whether only a result of the holder is passed on: `step(1.0)`, `play(agent)`."""
         is_given = isinstance(self.module.parents[name], ast.Call | ast.keyword)
         return is_given and classify(self.module, name) in _PASSING
 
@@ -120,7 +120,7 @@ class Expressions(ABC):
                 if isinstance(child, ast.expr):
                     self.value(child, state)
             return UNKNOWN
-        # Whatever else holds a session passes it on: containers, yield, comprehensions.
+        # All other expressions pass their sessions on: containers, yield, comprehensions.
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
                 self._put(child, self.value(child, state), state)
@@ -132,10 +132,10 @@ class Expressions(ABC):
 
     @abstractmethod
     def bind(self, target: ast.expr, values: Values, state: PathState) -> None:
-        """Give a name, an attribute or a part of them these values."""
+        """Bind these values to a name, an attribute or the parts of a target."""
 
     def _put(self, node: ast.expr, values: Values, state: PathState) -> None:
-        """Sessions go out of sight, or into a list or dict that nothing takes them from."""
+        """Record sessions that go out of sight, or into a list or dict that only keeps them."""
         if not sites_in(values):
             return
         if is_for_a_thread(self.module, self.module.parents[node]):
@@ -155,7 +155,7 @@ class Expressions(ABC):
             _keep(values)
 
     def _capture(self, node: ast.Lambda, state: PathState) -> None:
-        """A lambda that only uses a session cannot close it; any other one may do anything."""
+        """Hand over a lambda's sessions, except those that it only uses and so cannot close."""
         names = [n for n in ast.walk(node.body) if isinstance(n, ast.Name) and n.id in state.names]
         for name in {n.id for n in names}:
             if worst(classify(self.module, n) for n in names if n.id == name) not in _PASSING:
@@ -198,7 +198,7 @@ class Expressions(ABC):
         if wraps or (as_context and last_name(func) == "closing"):
             return passed or UNKNOWN
         if self.module.names.meaning(func) == "tensorflow.get_default_session":
-            # It may be any of those that are open here, and is often taken to be closed.
+            # The default may be any session that is open here, and is often fetched to close it.
             return frozenset({None, *(site for site, bits in state.bits.items() if bits & OPEN)})
         return UNKNOWN
 
@@ -250,16 +250,16 @@ class Expressions(ABC):
         return set()
 
     def _go_on(self, values: Values, state: PathState) -> None:
-        """Their owner goes on using these sessions, so they were only lent."""
+        """Return lent sessions to their owner, who uses them again."""
         for site in sites_in(values):
             if state.bits[site] & LENT:
                 state.set([site], OPEN)
 
     def _lend(self, sites: list[Site], state: PathState, by: str) -> set[Site]:
-        """Code that cannot be seen has these sessions now.
+        """Lend these sessions to code that cannot be seen.
 
-        A function that is given a session uses it, and a class keeps it: whoever opened it still
-        owns it. Only a thread, or what has no name, may have it for good.
+        A function uses a session that it receives, and a class keeps it: the code that opened it
+        still owns it. Only a thread or a callee without a name (`by`) may take it permanently.
         """
         for site in sites:
             site.is_lent = True
@@ -274,7 +274,7 @@ class Expressions(ABC):
         self.problems.append(problem_at(node, codes.USED_AFTER_CLOSE, detail))
 
     def _forget_self(self, node: ast.Call, state: PathState) -> None:
-        """A method of self may replace or close what self holds."""
+        """Forget the sessions on self if a method of self runs: it may replace or close them."""
         func = node.func
         on_self = isinstance(func, ast.Attribute) and is_self(func.value)
         if on_self or any(is_self(a) for a in node.args):
@@ -282,20 +282,20 @@ class Expressions(ABC):
                 del state.names[key]
 
     def is_closing_context(self, node: ast.expr, values: Values) -> bool:
-        """Whether leaving `with node:` closes the session; `as_default()` does not."""
+        """Whether leaving `with node:` closes the session, which `as_default()` does not."""
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             return node.func.attr != "as_default" and bool(sites_in(values))
         return bool(sites_in(values))
 
 
 def _keep(values: Values) -> None:
-    """Something goes on using these sessions without being able to close them."""
+    """Mark sessions that other code keeps using but cannot close."""
     for site in sites_in(values):
         site.is_lent = True
 
 
 def can_catch_closed(node: ast.Try) -> bool:
-    """Whether a `try` may be there to see what a closed session does."""
+    """Whether a `try` may exist to catch the error of a closed session."""
     for handler in node.handlers:
         types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
         if any(t is None or last_name(t) in _CATCHES_CLOSED for t in types):

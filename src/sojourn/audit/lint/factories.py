@@ -1,4 +1,4 @@
-"""Functions that open a session and return it, and where such a session is reported."""
+"""Finds functions that open and return a session, and where such a session is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sojourn.audit.lint.state import Site, Values
 
 
 def understood(program: Program) -> Program:
-    """The program with its factories: functions that always return a session they opened."""
+    """Note the program's factories: functions that always return a session that they opened."""
     for _ in range(2):  # a factory may call another
         for module in program.modules.values():
             for function in _scopes_with_sessions(module):
@@ -29,7 +29,7 @@ def understood(program: Program) -> Program:
 
 
 def _scopes_with_sessions(module: Module) -> list[Scope]:
-    """The functions, classes and perhaps the module that open a session themselves."""
+    """The scopes (functions, classes, the module) that open a session themselves."""
     calls = [c for c in module.calls if module.opens(c) or module.opens_among(c)]
     return list(dict.fromkeys(module.scope_of(c) for c in calls))
 
@@ -62,7 +62,7 @@ def _calls(sites: Iterable[Site | None]) -> list[ast.Call]:
 
 
 def flow_problems(module: Module) -> frozenset[Problem]:
-    """What following the sessions of a file finds, each at the call that opens or fetches one."""
+    """The problems of a file's sessions, each at the call that opens a session or gets it."""
     known = module.program.flow_problems
     if module.path not in known:
         known[module.path] = frozenset(_followed(module))
@@ -78,10 +78,10 @@ def _followed(module: Module) -> Iterator[Problem]:
 
 
 def at_their_openings(module: Module, found: set[Problem]) -> set[Problem]:
-    """The findings, with sessions that a factory opens reported where it opens them.
+    """The findings, with the sessions of factories reported where the factory opens them.
 
-    Only if every call of the factory leaves its session open: if one closes it, the fault lies with
-    the others, and they are named.
+    Only if every call of the factory leaves its session open: if one closes it, the other calls
+    are at fault, and the findings stay there.
     """
     calls = {_place(call): call for call in module.calls}
     reported = set(found)
@@ -97,7 +97,7 @@ def at_their_openings(module: Module, found: set[Problem]) -> set[Problem]:
 
 
 def _factory_of(module: Module, call: ast.Call | None) -> Definition | None:
-    """The function that opens the session which this call returns."""
+    """The factory that opens the session that this call returns."""
     if call is None or module.names.session_class(call) is not None:
         return None
     found = module.program.definition(module, call.func)
@@ -107,14 +107,14 @@ def _factory_of(module: Module, call: ast.Call | None) -> Definition | None:
 def _losses(
     factory: Definition, module: Module, found: set[Problem]
 ) -> list[tuple[Module, ast.Call]]:
-    """Every call of a factory, if each leaves its session open; else none.
+    """Every call of a factory, if each leaves its session open; else an empty list.
 
-    `found` is what counts in this module. A silenced finding is none.
+    `found` holds the findings of `module`. A silenced finding does not count.
     """
     program = module.program
     openings = program.openings[factory.node]
     if any(factory.module.names.session_class(opening) is None for opening in openings):
-        return []  # it calls another factory
+        return []  # this factory calls another one
     assert isinstance(factory.node, Function)
     calls = program.all_calls_of(factory.node)
     for user, call in calls:
@@ -142,7 +142,7 @@ def _at_opening(
         asked: dict[str, bool] = {}
         function_around(module, opening, asked)
         if not any(all(gives(*loss, factory, *one) for one in asked.items()) for loss in losses):
-            continue  # `if interactive:`, for which none of them asks
+            continue  # an opening under `if interactive:`, and no call sets that
         kind = module.names.session_class(opening) or ""
         code = codes.INTERACTIVE_LEFT if is_interactive(kind) else codes.NEVER_CLOSED
         yield problem_at(opening, code, detail)

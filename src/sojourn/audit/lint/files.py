@@ -1,4 +1,4 @@
-"""Many files: which ones, what was found, and a note for each that cannot be read."""
+"""Checks many files: selects them, collects findings, and notes files that cannot be read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Outcome:
     problems: list[Problem] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     checked: int = 0
-    # Of files with findings, and of those that are to blame for some in others.
+    # By path: files with findings, and files that cause findings in others.
     sources: dict[str, bytes] = field(default_factory=dict)
     program: Program = field(default_factory=lambda: Program({}))
 
@@ -41,8 +41,8 @@ class Outcome:
 def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
     """Check files, and every Python file below folders.
 
-    Files that import one another are judged together: what one of them opens, another may close
-    or open again and again.
+    Files that import one another are judged together: one may close the sessions that another
+    opens, or make it open them repeatedly.
     """
     outcome = Outcome()
     sources: dict[str, bytes] = {}
@@ -72,13 +72,13 @@ def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
 
 
 def is_worth_checking(source: bytes) -> bool:
-    """Whether a file can hold a finding at all: most files never speak of a session."""
+    """Whether a file can have findings at all: most files never mention a session."""
     signs = (b"ession", b"sojourn", b".eval(", b".run(", b".function(")
     return any(sign in source for sign in signs)
 
 
 def _tree(path: str, source: bytes, notes: list[Note]) -> ast.Module | None:
-    """The tree, or None with a note for what is not Python 3."""
+    """The parsed tree, or None and a note if the file is not Python 3."""
     try:
         return parse(source, path)
     except (SyntaxError, ValueError, RecursionError) as error:

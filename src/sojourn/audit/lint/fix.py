@@ -1,7 +1,7 @@
-"""Rewrites what can be closed safely. Formatting and comments stay; needs libcst.
+"""Rewrites code so that sessions are closed, where that is safe. Keeps formatting and comments.
 
-One session at a time: after each rewriting the file is checked again, and a step that does not
-make things strictly better is not taken.
+Needs libcst. Fixes one session at a time: each rewritten file is checked again, and a rewriting
+that does not leave strictly fewer findings is dropped.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Fixed:
 
 
 def require_libcst() -> None:
-    """Say what to install before any file is touched."""
+    """Raise FixerMissing, which says what to install, before any file is changed."""
     try:
         import libcst  # noqa: F401
     except ImportError:
@@ -64,9 +64,9 @@ def fix_source(
     path: str = "",
     program: Program | None = None,
 ) -> Fixed:
-    """Close every session of this file that can be closed without changing what it does.
+    """Close every session of this file that can be closed without changing the file's behaviour.
 
-    With a program, the text is judged as that file of it.
+    With a program, the text replaces the program's file of that path.
     """
     require_libcst()
     settings = settings or Settings()
@@ -91,7 +91,7 @@ def _one_step(
 
     module = read(source)
     found = check_module(module, source, is_fixing=True)
-    # From the end: what goes into an outer block later is then already as it shall be.
+    # From the end: code that later moves into an outer block is then already in its final form.
     for problem in sorted(found, key=lambda p: p.start, reverse=True):
         if problem.code not in FIXABLE or not settings.wants(problem.code):
             continue

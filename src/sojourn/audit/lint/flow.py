@@ -1,7 +1,7 @@
-"""Sessions along every path through one function or module.
+"""Follows sessions along every path through one function or module.
 
-Paths that end in an exception are not held against a program: an unclosed session is reported
-where the normal course of the program leaves it open.
+Paths that end in an exception do not count: an unclosed session is reported only where the
+program's normal course leaves it open.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Flow(Expressions):
         return state
 
     def _unpack_opened(self, target: ast.expr, call: ast.Call, state: PathState) -> None:
-        """`sess, model = build()` of a function that opens the session which it returns."""
+        """Bind `sess` of `sess, model = build()` if `build` opens the session that it returns."""
         among = self.module.opens_among(call)
         if among is None or not isinstance(target, ast.Tuple | ast.List):
             return
@@ -102,7 +102,7 @@ class Flow(Expressions):
             self.bind(target.elts[place], frozenset({site}), state)
 
     def _assign_pairs(self, target: ast.expr, value: ast.expr, state: PathState) -> bool:
-        """`sess, model = tf.Session(), Model()` is two assignments."""
+        """Bind the parts of `sess, model = tf.Session(), Model()` separately; True if done."""
         pair = isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List)
         if not pair or len(target.elts) != len(value.elts):  # type: ignore[attr-defined]
             return False
@@ -129,7 +129,7 @@ class Flow(Expressions):
         self.returned.append(values if state.is_only(values, OPEN) else UNKNOWN)
         key = self.key(node.value) if node.value is not None else None
         if key is None or not (key in self.globals or key.startswith("self.")):
-            self.hand_over(values, state)  # who gets what is kept is seen where it is asked for
+            self.hand_over(values, state)  # kept sessions are judged where the program gets them
         if node.value is not None:
             self.hand_over(frozenset(self.carried_by(node.value, state)), state)
         self.jumps.returns.append(Exit(state.copy(), node))
@@ -152,13 +152,13 @@ class Flow(Expressions):
         for target in node.targets:
             key = self.key(target)
             if key is not None:
-                # Python finalizes it here, and TensorFlow's finalizer closes it.
+                # Python finalizes the object here, and TensorFlow's finalizer closes the session.
                 self.hand_over(state.names.pop(key, UNKNOWN), state)
         return state
 
     def on_if(self, node: ast.If, state: PathState) -> PathState:
         self.value(node.test, state)
-        if isinstance(node.test, ast.Constant):  # `if False:` around what is switched off
+        if isinstance(node.test, ast.Constant):  # `if False:` around disabled code
             return self.block(node.body if node.test.value else node.orelse, state)
         return self.block(node.body, state.copy()).join(self.block(node.orelse, state.copy()))
 
@@ -187,7 +187,7 @@ class Flow(Expressions):
         outer, self.jumps = self.jumps, Jumps()
         breaks: list[PathState] = []
         entry = state
-        # Twice: the second round sees what the first one left.
+        # Twice: the second round starts with the sessions that the first one left open.
         for _ in range(2):
             self.jumps.breaks, self.jumps.continues = [], []
             turn = entry.copy()
@@ -248,7 +248,7 @@ class Flow(Expressions):
             interrupted = interrupted.join(state)
         self.guarded -= can_catch_closed(node)
         for site in interrupted.bits.keys() - before:
-            # The exception may have come before the session was opened.
+            # The exception may have been raised before the session was opened.
             interrupted.bits[site] |= TAKEN
         ways = [self.block(node.orelse, state)]
         for handler in node.handlers:
@@ -265,7 +265,7 @@ class Flow(Expressions):
         outer.absorb(inner)
         end = joined(ways, state)
         if not end.alive and node.finalbody:
-            # Every way raises or returns; the finally still runs and closes what it closes.
+            # Every way raises or returns; the `finally` still runs and closes its sessions.
             self.block(node.finalbody, interrupted)
         return finish(end)
 
@@ -296,7 +296,7 @@ class Flow(Expressions):
     ) -> None:
         key = self.key(target)
         if key is None:
-            # A container, another object's attribute, an unpacking: out of sight from here.
+            # A container, another object's attribute or an unpacking cannot be followed from here.
             if isinstance(target, ast.Subscript) and value is not None:
                 self._put(value, values, state)
             elif isinstance(target, ast.Attribute) and value is not None:
@@ -317,7 +317,7 @@ class Flow(Expressions):
         state.names[key] = values or UNKNOWN
         if isinstance(target, ast.Attribute):
             for site in carried:
-                # An object made from a session beside which it is kept shares its fate.
+                # An object made from a session and kept on the same `self` ends with the session.
                 if site.attributes:
                     site.holders.add(target.attr)
                 else:
@@ -355,14 +355,14 @@ class Flow(Expressions):
             state.set([site], TAKEN)
         if not wrapped:
             first = min((s.call for s in sites_in(old)), key=lambda call: call.lineno)
-            # Told where the session was opened, as the audit does: that is the one left open.
+            # Reported where the session was opened, as the audit does: that one stays open.
             detail = f"line {target.lineno} binds `{key}` again while this session is open"
             self.problems.append(problem_at(first, codes.REPLACED, detail))
 
     def _captures_are_harmless(self, name: str) -> bool:
         """Whether the functions inside this scope only use the session of that name.
 
-        Then they cannot close it, wherever they are handed to.
+        Then they cannot close it, no matter which code receives them.
         """
         if name not in self._captured:
             uses = [classify(self.module, node) for node in self.module.free_uses(self.scope, name)]

@@ -1,4 +1,4 @@
-"""The same findings for people, programs, GitHub and code-scanning services."""
+"""Prints findings for people, programs, GitHub and code-scanning services."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _summary(outcome: Outcome) -> str:
 
 
 def as_json(outcome: Outcome, diffs: Mapping[str, str] | None = None) -> str:
-    """One object: `findings`, `notes`, `files`, and `diffs` by path if they were asked for."""
+    """One object: `findings`, `notes`, `files`, and `diffs` by path if given."""
     document: dict[str, Any] = {
         "findings": [_plain(p) for p in outcome.problems],
         "notes": [{"path": n.path, "line": n.line, "reason": n.reason} for n in outcome.notes],

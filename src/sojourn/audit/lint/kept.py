@@ -1,4 +1,4 @@
-"""Which sessions stay open: at the end of a path, on self, in a class, in a global."""
+"""Finds the sessions that stay open: at the end of a path, on self, in a class, in a global."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sojourn.audit.lint.uses import (
 )
 
 _CLOSERS = frozenset({"closing", "ExitStack", "enter_context", "clear_session"})
-# What is closed in many programs and is no session.
+# Names of things that many programs close and that are no sessions.
 _OTHERS = re.compile(
     "^(f|fp|fh|fd|fin|fout|plt|cap|db|out|im|img|q|open|pbar|bar|zf|tar)$"
     "|file|writer|env|conn|sock|pool|cursor|log|csv|image|video|stream|queue|figure|handle"
@@ -53,7 +53,7 @@ def _why_open(module: Module, flow: Flow, site: Site) -> str | None:
     if not site.ever & (CLOSED | TAKEN | LENT):
         return f"nothing closes {name}" if site.names else "it has no name to close it by"
     for way_out in flow.exits:
-        # Lent on one path and used by its owner on another: the owner's still.
+        # Lent on one path and used by its owner on another: it still belongs to the owner.
         if way_out.state.bits.get(site, 0) & ~LENT == OPEN:
             if not site.ever & (CLOSED | TAKEN):
                 return f"nothing closes {name}"
@@ -64,7 +64,7 @@ def _why_open(module: Module, flow: Flow, site: Site) -> str | None:
 
 
 def _is_used_here(module: Module, flow: Flow) -> bool:
-    """Whether all that can come of what a scope puts away is in sight."""
+    """Whether all code that may get the sessions that this scope stores can be seen."""
     scope = flow.scope
     if not isinstance(scope, Function) or scope in module.program.openings:
         return isinstance(scope, ast.Module)
@@ -121,7 +121,7 @@ def _why_kept_open(module: Module, site: Site) -> str | None:
 
 
 def _uses_anywhere(module: Module, attribute: str, owner: str) -> Iterator[Use]:
-    """Every use in the program of an attribute of that name, and what ends its object here."""
+    """Every use in the program of an attribute of that name, and CLOSE if its object is ended."""
     for other in module.program.modules.values():
         for node in other.attributes.get(attribute, ()):
             if isinstance(node.ctx, ast.Load):
@@ -134,7 +134,7 @@ def _uses_anywhere(module: Module, attribute: str, owner: str) -> Iterator[Use]:
 
 
 def _is_ended(module: Module, holder: str) -> bool:
-    """Whether something ends the object of that attribute, and perhaps its session with it."""
+    """Whether code ends the object in that attribute, which may close its session as well."""
     for node in module.attributes.get(holder, ()):
         parent = module.parents[node]
         if isinstance(parent, ast.withitem):

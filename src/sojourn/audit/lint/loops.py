@@ -1,4 +1,4 @@
-"""Sessions and ops that are made again and again."""
+"""Finds sessions and ops that are created repeatedly."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PLAIN = frozenset({"staticmethod", "classmethod", "property"})
 
 
 class Loops:
-    """The rules that need to know what is repeated."""
+    """The rules that depend on which code runs repeatedly."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -52,7 +52,7 @@ class Loops:
             if self.module.opens(call) is not None:
                 yield from self._opened_again(call)
         if any(last_name(call.func) in _EAGER for call in self.module.calls):
-            return  # in this file, nothing surely goes into a graph
+            return  # in this file, no op surely goes into a graph
         seen: set[ast.AST] = set()
         for node in self._makers():
             place, problem = self._added_again(node)
@@ -107,11 +107,11 @@ class Loops:
                 for fetch in fetches(self.module, call):
                     if makes_op(self.module, fetch) or self._is_built_anew(fetch):
                         yield fetch
-                    # `op = v.assign(x)` makes the op that is fetched by its name.
+                    # `op = v.assign(x)` creates the op that is fetched by the name `op`.
                     yield from (v for v in self._named(fetch) if makes_op(self.module, v))
 
     def _named(self, fetch: ast.expr) -> Iterator[ast.expr]:
-        """What a name that is fetched stands for, and what was put into it if that is a list."""
+        """The values of a fetched name, and the items that are appended to it if it is a list."""
         for value in self.module.values_of(fetch):
             if isinstance(value, ast.ListComp):
                 yield value.elt
@@ -128,7 +128,7 @@ class Loops:
                 yield from (v for a in call.args for v in self.module.values_of(a) if v is not None)
 
     def _is_built_anew(self, fetch: ast.expr) -> bool:
-        """`sess.run(model.loss)` of a property, `sess.run(model.loss())`, that build it anew."""
+        """Whether fetching builds the op anew: `model.loss` as a property, or `model.loss()`."""
         program = self.module.program
         if not isinstance(fetch, ast.Call):
             found = program.definition(self.module, fetch)
@@ -141,7 +141,7 @@ class Loops:
             return _builds_once(found, even_if_it_runs=True)
         if not isinstance(fetch.func, ast.Attribute) or self.module.names.meaning(fetch.func):
             return False
-        # What is fetched is a tensor, so it is a method that returns one: any of that name.
+        # The fetch is a tensor, so the method returns one: consider all methods of that name.
         methods = program.methods_named(fetch.func.attr)
         return bool(methods) and all(map(_builds_once, methods))
 
@@ -151,7 +151,7 @@ class Loops:
         return all(_surely_adds(self.module, way) for way in ways)
 
     def _is_kept(self, node: ast.expr, region: ast.AST) -> bool:
-        """Whether what is built outlives the loop or function, and is not run in there."""
+        """Whether what `node` builds outlives the loop or function and is not run inside it."""
         module = self.module
         found = module.program.callee(module, node) if isinstance(node, ast.Call) else None
         if found is not None and isinstance(found.node, ast.ClassDef):
@@ -159,7 +159,7 @@ class Loops:
         return is_built_up(module, node, region)
 
     def _is_run_at_once(self, node: ast.expr) -> bool:
-        """`noise = sess.run(tf.random_normal(shape))`: no op is left for the next call."""
+        """Whether the op is run directly, not by later calls: `sess.run(tf.random_normal(n))`."""
         parent = self.module.parents[node]
         return isinstance(parent, ast.Call) and is_step(self.module, parent)
 
@@ -170,7 +170,7 @@ class Loops:
         for loop in loops_around(module, node):
             if runs_steps(module, loop) and not renews(module, loop):
                 if leaves_after(module, node, loop) or self._is_kept(node, loop):
-                    continue  # what is around may run it
+                    continue  # the code around the loop may run it
                 if only_prepares(module, loop) or is_for_what_is_built(module, node, loop):
                     return node, None
                 if starts_what_is_kept(module, node, loop):
@@ -223,7 +223,7 @@ def _adds(module: Module, call: ast.Call) -> bool:
 
 
 def _is_builder_call(module: Module, call: ast.Call) -> bool:
-    """Whether this calls a function of the program that adds ops each time, and runs none."""
+    """Whether this calls a function of the program that adds ops on each call and runs none."""
     found = module.program.callee(module, call)
     return found is not None and _builds_once(found)
 
@@ -271,7 +271,7 @@ def _surely_adds(module: Module, statements: list[ast.stmt]) -> bool:
 
 
 def _instead(module: Module, node: ast.expr) -> str:
-    """How to set a variable to a value, as when weights are loaded, without a new op."""
+    """The advice on setting a variable, for example to loaded weights, without a new op."""
     if not isinstance(node, ast.Call) or last_name(node.func) != "assign" or not node.args:
         return ""
     if is_tensor(module, node.args[-1]):
@@ -280,7 +280,7 @@ def _instead(module: Module, node: ast.expr) -> str:
 
 
 def _is_layer(module: Module, node: ast.expr) -> bool:
-    """`dense = tf.layers.Dense(3)`, `embed = hub.Module(...)`: what adds ops when it is called."""
+    """Whether calling this adds ops: `dense = tf.layers.Dense(3)`, `embed = hub.Module(...)`."""
     if isinstance(node, ast.Call):
         return False
     return is_made_by(module, node, lambda func: _makes_layers(module, func))

@@ -1,4 +1,4 @@
-"""One parsed file: who is whose parent, which names belong to which scope, what is defined."""
+"""One parsed file: parents of nodes, the scope of each name, bindings and definitions."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
-LAMBDA = "lambda"  # marks a function that is one in the file
+LAMBDA = "lambda"  # marks a function that is a lambda in the file
 CLOSING = frozenset({"close", "__exit__"})
-# What gives a session that it did not open for the caller.
+# Functions that return a session that they did not open for the caller.
 _LENDING = frozenset(
     {"get_default_session", "managed_session", "prepare_or_wait_for_session", "test_session"}
 )
-# Bases that never touch a session: what a class keeps on self is its own affair.
+# Bases that never touch a session, so only the class itself can close what it keeps on self.
 _PLAIN_BASES = frozenset(
     {"object", "ABC", "abc.ABC", "Thread", "threading.Thread", "Process", "multiprocessing.Process"}
     | {"unittest.TestCase", "TestCase", "Protocol", "NamedTuple", "Exception"}
 )
 
-# Packages whose classes know nothing of sessions, beside Python's own.
+# Packages whose classes never use sessions, in addition to Python's own.
 _UNAWARE = sys.stdlib_module_names | frozenset(
     "aiohttp allennlp apache_beam attr bentoml bottle carla celery chainer cherrypy "
     "confluent_kafka cv2 deap discord django falcon fastapi flask flask_restful "
@@ -44,7 +44,7 @@ _UNAWARE = sys.stdlib_module_names | frozenset(
 
 
 class Module:
-    """A file's tree with the questions that every rule asks."""
+    """A file's tree and the lookups that all rules need."""
 
     def __init__(self, tree: ast.Module, path: str, program: Program) -> None:
         self.tree = tree
@@ -81,7 +81,7 @@ class Module:
         self.calls.sort(key=lambda call: (call.lineno, call.col_offset))
 
     def opens(self, call: ast.Call) -> str | None:
-        """The session class this call opens, directly or by a factory of the program."""
+        """The session class that this call opens, or the factory of the program that opens it."""
         if last_name(call.func) in self.program.factory_names:
             found = self.program.definition(self, call.func)
             if found is not None and found.node in self.program.factories:
@@ -89,7 +89,7 @@ class Module:
         return self.names.session_class(call)
 
     def opens_among(self, call: ast.Call) -> tuple[int, int] | None:
-        """Of how many things that this call returns which one is a session that it opened."""
+        """The length of the tuple that a call returns, and the index of the session it opened."""
         if not self.program.tuple_factories:
             return None
         found = self.program.definition(self, call.func)
@@ -97,7 +97,7 @@ class Module:
 
     @cached_property
     def bindings(self) -> dict[tuple[ast.AST, str], list[ast.expr | None]]:
-        """What each name of a scope is bound to, and each `self.x` of a class; None: unseen."""
+        """The values of each name of a scope and each `self.x` of a class; None: not visible."""
         found: dict[tuple[ast.AST, str], list[ast.expr | None]] = {}
         plain: dict[ast.AST, ast.expr] = {}
         for node in ast.walk(self.tree):
@@ -119,9 +119,9 @@ class Module:
 
     @cached_property
     def unpacked(self) -> dict[tuple[ast.AST, str], list[ast.expr]]:
-        """The names that a loop binds to items, or an assignment to parts, with what these are.
+        """The names that a loop binds to items, or an assignment to parts, with those values.
 
-        `*xs` for `x` of a loop, `value[1]` for `b` of `a, b = value`: made up, not in the file.
+        These are made-up nodes: `*xs` for `x` in a loop, `value[1]` for `b` of `a, b = value`.
         """
         found: dict[tuple[ast.AST, str], list[ast.expr]] = {}
 
@@ -153,7 +153,7 @@ class Module:
 
     @cached_property
     def session_names(self) -> set[tuple[ast.AST, str]]:
-        """The names of each scope, and the attributes of each class, that are bound to sessions."""
+        """The names of scopes and the attributes of classes that are bound to sessions."""
         found: set[tuple[ast.AST, str]] = set()
         for call in self.calls:
             parent = self.parents[call]
@@ -190,7 +190,7 @@ class Module:
         return self.bindings.get((self.home_of(node), node.id), [])
 
     def home_of(self, node: ast.Name) -> Scope:
-        """The scope whose name this is, as Python looks it up."""
+        """The scope that the name belongs to, as Python looks it up."""
         scope = self.scope_of(node)
         while isinstance(scope, Function | ast.ClassDef):
             if isinstance(scope, Function) and node.id in self.bound_in(scope):
@@ -220,7 +220,7 @@ class Module:
         return current
 
     def closings(self) -> Iterator[ast.Attribute]:
-        """Attributes whose sessions this file may close: `model.sess.close()`, `with m.sess:`."""
+        """The attributes that this file closes or enters: `model.sess.close()`, `with m.sess:`."""
         for name in CLOSING:
             for node in self.attributes.get(name, ()):
                 if isinstance(node.value, ast.Attribute):
@@ -229,7 +229,7 @@ class Module:
             yield from (n for n in nodes if isinstance(self.parents[n], ast.withitem))
 
     def is_foreign(self, node: ast.expr) -> bool:
-        """Whether a dotted name surely leads out of the program: to TensorFlow or a library."""
+        """Whether a dotted name surely belongs to TensorFlow or a library, not to the program."""
         root = (dotted(node) or "").split(".")[0]
         if self.names.meaning(node) is not None:
             return True
@@ -250,12 +250,12 @@ class Module:
 
     @cached_property
     def ends_keras(self) -> bool:
-        """Whether this file may close the session that Keras has, or drop it."""
+        """Whether this file may close or drop the session that Keras keeps."""
         names = {last_name(call.func) for call in self.calls} if not self.is_test else set()
         return "clear_session" in names or {"get_session", "close"} <= names
 
     def has_only_known_bases(self, node: ast.ClassDef) -> bool:
-        """Whether nothing outside the program can be inherited that might close a session."""
+        """Whether no base from outside the program might close a session."""
         for base in _bases(node):
             if ast.unparse(base) in _PLAIN_BASES or last_name(base).endswith("Servicer"):
                 continue
@@ -291,9 +291,9 @@ class Module:
 
 
 def _name_lambdas(tree: ast.Module) -> None:
-    """Make `predict = lambda x: sess.run(y, {inputs: x})` a function like others.
+    """Replace `predict = lambda x: sess.run(y, {inputs: x})` by a function definition.
 
-    Unless something else of the same scope has that name.
+    Unless the same scope binds the name more than once.
     """
     if not any(isinstance(n, ast.Lambda) for n in ast.walk(tree)):
         return
@@ -321,7 +321,7 @@ def _as_function(name: str, node: ast.Assign, value: ast.Lambda) -> ast.Function
 
 
 def _bases(node: ast.ClassDef) -> list[ast.expr]:
-    """The bases of a class, those in `six.with_metaclass(Meta, Base)` among them."""
+    """The bases of a class, including those in `six.with_metaclass(Meta, Base)`."""
     found: list[ast.expr] = []
     for base in node.bases:
         is_wrapped = isinstance(base, ast.Call) and last_name(base.func) == "with_metaclass"
@@ -350,7 +350,7 @@ def bound_names(function: Function) -> set[str]:
 
 
 def own_uses(scope: ast.AST, name: str) -> Iterator[ast.Name]:
-    """Loads of `name` in the scope's own statements, nested functions left out."""
+    """Loads of `name` in the scope's own statements, without nested functions."""
     for node in own_nodes(scope):
         if isinstance(node, ast.Name) and node.id == name and _is_load(node):
             yield node
@@ -371,14 +371,14 @@ def _is_load(node: ast.Name) -> bool:
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """Every node of a scope's own statements, nested functions and classes left out."""
+    """Every node of a scope's own statements, without nested functions and classes."""
     body = scope.body if isinstance(scope, Scope | ast.Lambda) else scope
     pending: list[ast.AST] = [*body] if isinstance(body, list) else [body]
     while pending:
         node = pending.pop()
         yield node
         if isinstance(node, _SCOPES):
-            # Only what runs with the outer scope: decorators, defaults, bases.
+            # Only the parts that run in the outer scope: decorators, defaults, bases.
             pending += getattr(node, "decorator_list", [])
             pending += getattr(node, "bases", [])
             if not isinstance(node, ast.ClassDef):
@@ -388,12 +388,12 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def last_name(node: ast.expr) -> str:
-    """`c` of `a.b.c`; empty for what has no name."""
+    """The last part of a dotted name: `c` of `a.b.c`; empty if the node has no name."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def is_self(node: ast.expr) -> bool:
-    """Whether this is `self`, as methods call their object by custom."""
+    """Whether this is `self`, the usual name of a method's object."""
     return isinstance(node, ast.Name) and node.id == "self"

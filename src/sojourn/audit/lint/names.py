@@ -1,6 +1,6 @@
-"""What a dotted name means: `tfv1.Session` is `tensorflow.Session`, whatever it is called here.
+"""Resolves dotted names of TensorFlow: `tfv1.Session` means `tensorflow.Session`.
 
-Meanings are written without `compat.v1`, so one table serves every way to spell a name.
+Meanings omit `compat.v1`, so that one table covers every spelling of a name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import ast
 
 from sojourn.source import dotted, imported_names
 
-# Where the classes really live, for programs that import them from there.
+# The modules that define the classes, for programs that import them from there.
 _HOMES = {
     "tensorflow.python.client.session.": "tensorflow.",
     "tensorflow.python.training.monitored_session.": "tensorflow.train.",
@@ -30,24 +30,24 @@ SESSION_CLASSES = frozenset(
         "sojourn.open",
     }
 )
-# `Session` alone decides nothing: requests and SQLAlchemy have one too.
+# The name `Session` alone proves nothing: requests and SQLAlchemy have one too.
 _ROOTS = ("tensorflow", "sojourn")
 
 
 def is_interactive(meaning: str) -> bool:
-    """Whether this class installs itself as the default session when it is made."""
+    """Whether this class installs itself as the default session when it is created."""
     return meaning.endswith(".InteractiveSession")
 
 
 class Names:
-    """The aliases of one file. An import anywhere in the file counts everywhere in it."""
+    """The aliases of one file. An import anywhere in the file holds for the whole file."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._meanings = {n: m for n, m in imported_names(tree, _ROOTS) if n != "*"}
         self._own: set[str] = set()  # classes and functions of this file
-        self.foreign: dict[str, str] = {}  # names imported from elsewhere: the package, or "."
+        self.foreign: dict[str, str] = {}  # the package (or ".") of names imported from elsewhere
         self._stars: list[str] = []
-        # Every import, to be looked up among the files: the level, and the dotted name.
+        # The level and dotted name of every import, for lookup among the program's files.
         self.imports: dict[str, tuple[int, str]] = {}
         self.star_imports: list[tuple[int, str]] = []
         assignments: list[tuple[str, ast.expr]] = []
@@ -60,7 +60,7 @@ class Names:
                 self._own.add(node.name)
             elif isinstance(node, ast.Assign):
                 assignments += [(t.id, node.value) for t in node.targets if isinstance(t, ast.Name)]
-        # `tf = tf.compat.v1`, `v1 = tf.compat.v1`, `Session = v1.Session`: a few rounds settle it.
+        # `tf = tf.compat.v1`, `v1 = tf.compat.v1`, `Session = v1.Session`: three rounds suffice.
         for _ in range(3):
             for name, value in assignments:
                 meaning = self.meaning(value)
@@ -90,7 +90,7 @@ class Names:
                 self.foreign[name] = root
 
     def meaning(self, node: ast.expr) -> str | None:
-        """What a name or attribute stands for, if it belongs to TensorFlow or sojourn."""
+        """The full name of a name or attribute that belongs to TensorFlow or sojourn, or None."""
         text = dotted(node)
         if text is None:
             return None
@@ -103,11 +103,11 @@ class Names:
         return _normal(f"{found}.{rest}" if rest else found)
 
     def meaning_of(self, name: str) -> str | None:
-        """What a plain name of this file stands for, if it was imported or assigned."""
+        """The full name of a plain name of this file, if it was imported or assigned."""
         return self._meanings.get(name) if name not in self._own else None
 
     def adopt(self, name: str, meaning: str) -> None:
-        """This name was imported from a file that means TensorFlow by it."""
+        """Record the meaning of a name that was imported from a file where it means TensorFlow."""
         self._meanings[name] = meaning
         self.foreign.pop(name, None)
 
@@ -118,14 +118,14 @@ class Names:
             return self._meanings[root]
         if root in ("tf", "tensorflow") and rest and self._is_usual(root):
             # `tf = load_tensorflow()`, `from common import *`, `from package.env import tf`,
-            # `import package.compat as tf`: nothing else is called tf.
+            # `import package.compat as tf`: nothing but TensorFlow is called tf.
             return "tensorflow"
         if not rest and self._stars and root.endswith("Session"):
             return f"{self._stars[0]}.{root}"
         return None
 
     def _is_usual(self, name: str) -> bool:
-        """Whether nothing says that this name is not TensorFlow, as it is everywhere else."""
+        """Whether this name probably means TensorFlow as usual: no import says otherwise."""
         level, imported = self.imports.get(name, (0, f".{name}"))
         return name not in self.foreign or (
             level == 0 and imported.endswith((f".{name}", ".compat"))

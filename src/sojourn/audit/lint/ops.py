@@ -1,4 +1,4 @@
-"""Which TensorFlow functions surely add an op to the graph each time they are called."""
+"""Lists the TensorFlow functions that surely add an op to the graph on each call."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _MORE = frozenset(
     train.string_input_producer
     """.split()
 )
-# Inside those groups, what makes objects rather than ops.
+# Functions of those groups that return objects and add no ops.
 _NOT_OPS = (
     "nn.rnn_cell.",
     "image.ResizeMethod",
@@ -97,7 +97,7 @@ _LAYERS = frozenset(
     """.split()
 )
 ASSIGNING = frozenset({"assign", "assign_add", "assign_sub"})
-# Methods that add an op wherever their result can be fetched.
+# Methods that add an op if their result can be fetched.
 MAKING = ASSIGNING | frozenset(
     """
     apply_gradients cross_entropy dequeue dequeue_many enqueue enqueue_many entropy get_next
@@ -105,7 +105,7 @@ MAKING = ASSIGNING | frozenset(
     sample scatter_update size stddev variance zero_state
     """.split()
 )
-# The same of Keras, whose backend adds to the default graph too.
+# Functions of the Keras backend, which adds ops to the default graph too.
 _KERAS_OPS = frozenset(
     """
     abs argmax argmin batch_dot batch_flatten binary_crossentropy cast categorical_crossentropy clip
@@ -118,7 +118,7 @@ _KERAS_OPS = frozenset(
     """.split()
 )
 _KERAS_OBJECTS = frozenset({"function", "gradients", "ctc_decode"})
-# What gives back several tensors, or one in parts: an index into it adds nothing.
+# Functions that return several tensors, or one in parts: an index into the result adds no op.
 _SEVERAL = frozenset(
     """
     accumulate_n add_check_numerics_ops assert_variables_initialized case clip_by_global_norm cond
@@ -146,7 +146,7 @@ _SEVERAL = frozenset(
 
 
 def is_tensor_call(names: Names, call: ast.Call) -> bool:
-    """Whether this call gives back exactly one tensor or variable."""
+    """Whether this call returns exactly one tensor or variable."""
     if names.meaning(call.func) == "tensorflow.get_variable":
         return True
     if not adds_op(names, call):
@@ -158,7 +158,7 @@ def is_tensor_call(names: Names, call: ast.Call) -> bool:
 
 
 def adds_op(names: Names, call: ast.Call) -> bool:
-    """Whether this call is a TensorFlow function that adds to the default graph."""
+    """Whether this calls a TensorFlow function that adds an op to the default graph."""
     if backend_name(names, call.func) in _KERAS_OPS:
         return True
     meaning = names.meaning(call.func)
@@ -179,7 +179,7 @@ def adds_op(names: Names, call: ast.Call) -> bool:
 
 
 def backend_name(names: Names, node: ast.expr) -> str | None:
-    """`placeholder` of `K.placeholder`, `ctc_decode` that was imported: its name in the backend."""
+    """The name in the Keras backend of `K.placeholder` or of an imported `ctc_decode`, or None."""
     root, _, rest = (dotted(node) or "").partition(".")
     level, imported = names.imports.get(root, (1, ""))
     full = names.meaning(node) or (f"{imported}.{rest}".rstrip(".") if not level else "")

@@ -1,8 +1,8 @@
-"""Whether a session kept on `self` may be closed when its owner is gone.
+"""Decides whether a session kept on `self` may be closed when its owner is garbage-collected.
 
-`weakref.finalize(self, self.sess.close)` closes it when the owner is collected, which is when the
-session was collected before, and otherwise at exit. That is the same program unless other code
-can reach the session without holding its owner.
+`weakref.finalize(self, self.sess.close)` closes the session when its owner is collected (without
+it, the session would be collected at the same time) or else at exit. That preserves the program's
+behaviour unless other code can reach the session without holding its owner.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HARMLESS = (Use.TEST, Use.DRIVE, Use.BORROW)
 
 
 def dies_with_its_owner(module: Module, target: ast.expr) -> bool:
-    """Whether only the object behind `target` (``self.sess``) keeps the session."""
+    """Whether only the object that `target` (``self.sess``) belongs to keeps the session."""
     owner = module.class_of(target)
     method = module.scope_of(target)
     if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
@@ -29,13 +29,13 @@ def dies_with_its_owner(module: Module, target: ast.expr) -> bool:
     if not module.has_only_known_bases(owner) or _has_slots(owner):
         return False
     if not _is_made_here(module, owner):
-        return False  # a library: who holds what cannot be seen from here
+        return False  # a library: its users, who may hold the session, cannot be seen
     uses = [n for n in module.attributes.get(target.attr, ()) if n is not target]
     return all(_is_harmless(module, use) for use in uses)
 
 
 def _is_harmless(module: Module, use: ast.Attribute) -> bool:
-    # `Agent().sess.run(x)` holds the session and not the agent.
+    # `Agent().sess.run(x)` holds the session but not the agent.
     if not isinstance(use.ctx, ast.Load) or not isinstance(use.value, ast.Name):
         return False
     parent = module.parents[use]

@@ -1,6 +1,6 @@
-"""How a session can be closed without changing what the program does, or that it cannot.
+"""Plans how to close a session without changing the program's behaviour, if that is possible.
 
-Nothing is rewritten here. A plan names statements by line; `fix` carries it out.
+This module rewrites nothing. A plan names statements by line; `fix` carries it out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sojourn.audit.lint.steps import looks_like_session
 
 
 class Form(Enum):
-    """What the opening statement becomes."""
+    """The form that the opening statement gets."""
 
     WITH = "with tf.Session() as sess:"
     FINALLY = "sess = tf.Session(), then try: ... finally: sess.close()"
@@ -33,13 +33,13 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClosingPlan:
-    """Rewrite the statement that opens a session, and take later ones of its block inside."""
+    """How to rewrite the statement that opens a session, and which later ones to move inside."""
 
     form: Form
     line: int  # of the statement
     position: int  # among the statements that share this line
-    last_line: int  # where the last statement that goes inside begins
-    name: str  # what the session is called, or shall be
+    last_line: int  # on which the last statement that moves inside begins
+    name: str  # the session's present or new name
     renames_interactive: bool = False
 
 
@@ -48,7 +48,7 @@ _HARMLESS = frozenset(
     {"run", "close", "graph", "graph_def", "sess_str", "list_devices", "as_default"}
 )
 _WITH_THE_DEFAULT = frozenset({"keras", "tf_keras", "tflearn", "edward", "gpflow", "baselines"})
-# Packages that know nothing of sessions.
+# Packages that never use sessions.
 _INDIFFERENT = frozenset(
     {"numpy", "scipy", "matplotlib", "pandas", "sklearn", "skimage", "PIL", "cv2", "six", "tqdm"}
     | {"absl", "h5py", "yaml", "requests", "seaborn", "google", "past", "future", "builtins"}
@@ -57,7 +57,7 @@ _IMPLICIT = frozenset({"eval", "run", "get_default_session"})
 
 
 def plan_for(module: Module, problem: Problem) -> ClosingPlan | None:
-    """The safe way to close the session this finding is about, if there is one."""
+    """The safe way to close the session of this finding, or None."""
     for call in module.calls:
         if (call.lineno, call.col_offset + 1) == problem.start and module.opens(call):
             return _Planner(module, call).plan()
@@ -85,9 +85,9 @@ class _Planner:
         if self.site is None or isinstance(self.scope, ast.ClassDef):
             return None
         if isinstance(self.scope, Function) and self.scope.type_comment == LAMBDA:
-            return None  # no statement goes inside
+            return None  # a lambda cannot contain statements
         if self.site.is_stored:
-            return None  # what it was put into is used later
+            return None  # the container that holds it is used later
         statement = self.statement
         if isinstance(statement, ast.With):
             return self._enter(statement)
@@ -113,20 +113,20 @@ class _Planner:
             if name in outside:
                 return None
         if self.site.attributes or self.site.globals or self.site.names != {name}:
-            return None  # other code goes on holding it
+            return None  # other code keeps holding it
         tail, is_rebound = self._tail_until_rebound(name)
         captured = any(True for _ in self.module.free_uses(self.scope, name))
         uses = list(own_uses(self.scope, name))
         inside = [u for u in uses if _is_within(u, tail)]
         if any(self._is_entered(u) for u in uses):
-            return None  # already a context manager, by hand
+            return None  # the code enters it as a context manager itself
         stays = captured or self.site.is_lent or not inside
         if stays or (self.is_interactive and self._is_needed_elsewhere(tail)):
             return self._at_exit(name) if not is_rebound else None
         if not self._ends_with(uses, tail, is_rebound) or self._leaves_threads(tail):
             return None
         if self.is_interactive and is_rebound:
-            return None  # the old one may still be the default behind the new one
+            return None  # the old session may still be the default below the new one
         if not self.is_interactive and all(self._is_plain(u) for u in inside):
             shorter = tail[: 1 + max(_index_of(u, tail) for u in inside)]
             tail = shorter if not self._leaves_threads(shorter) else tail
@@ -134,7 +134,7 @@ class _Planner:
         return self._made(form, tail, name)
 
     def _on_self(self, target: ast.Attribute) -> ClosingPlan | None:
-        """A session that an object keeps: closed when its owner is gone."""
+        """The plan for a session that an object keeps: close it when the object is collected."""
         if self.is_interactive or self._loop_around() is not None:
             return None
         if not dies_with_its_owner(self.module, target):
@@ -149,7 +149,7 @@ class _Planner:
         return ClosingPlan(form, line, position, last, name, renames)
 
     def _tail_until_rebound(self, name: str) -> tuple[list[ast.stmt], bool]:
-        """The statements after the opening one, up to one that gives the name away."""
+        """The statements after the opening one, up to one that rebinds the name (True if any)."""
         tail = self.block[self.block.index(self.statement) + 1 :]
         for index, statement in enumerate(tail):
             if isinstance(statement, ast.Assign | ast.With) and _binds(statement, name):
@@ -157,14 +157,14 @@ class _Planner:
         return tail, False
 
     def _ends_with(self, uses: list[ast.Name], tail: list[ast.stmt], is_rebound: bool) -> bool:
-        """Whether no use of this session comes after the statements that go inside."""
+        """Whether no use of this session follows the statements that move inside."""
         loop = self._loop_around()
         for use in uses:
             if _is_within(use, tail):
                 continue
             before = use.lineno < self.statement.lineno
             if loop is not None and _is_within(use, [loop]):
-                return False  # the next turn may see the session of the last one
+                return False  # the next turn may use the session of the previous turn
             if not before and not is_rebound:
                 return False
         return not any(_rebinds_deeper(s, use_name) for s in tail for use_name in self._name())
@@ -178,7 +178,7 @@ class _Planner:
         return by_hand or isinstance(parent, ast.withitem)
 
     def _is_plain(self, use: ast.Name) -> bool:
-        """Whether the session does its work right where it is named, and not later."""
+        """Whether the session works only where its name is mentioned, and not later."""
         parents = self.module.parents
         parent = parents[use]
         if isinstance(parent, ast.Attribute):
@@ -195,11 +195,11 @@ class _Planner:
         return True
 
     def _with_is_exact(self, tail: list[ast.stmt]) -> bool:
-        """Whether a `with` differs from a plain session in nothing but the close.
+        """Whether a `with` block changes nothing but that it closes the session.
 
-        It also makes the session and its graph the defaults: code that resets the default
-        graph, builds in another graph, or stacks default sessions would notice. Where such code
-        cannot be ruled out, `finally` closes and changes nothing else.
+        A `with` also makes the session and its graph the defaults, which affects code that
+        resets the default graph, builds in another graph, or stacks default sessions. Where such
+        code cannot be ruled out, `finally` closes the session and changes nothing else.
         """
         if self.kind.startswith("sojourn."):
             return True
@@ -215,7 +215,7 @@ class _Planner:
         return not any(
             self._stirs_defaults(node)
             for node in ast.walk(self.module.tree)
-            # What other functions do, the statements inside may do by calling them.
+            # The statements inside may call the other functions of the file.
             if _is_within(node, tail) or self.module.scope_of(node) not in here
         )
 
@@ -226,14 +226,14 @@ class _Planner:
         return name in ("get_default_session", "reset_default_graph")
 
     def _calls_strangers(self, tail: list[ast.stmt]) -> bool:
-        """Whether code of other files runs inside: it may reset the graph, or ask for defaults."""
+        """Whether code of other files runs inside: it may reset the graph or use the defaults."""
         foreign = self.module.names.foreign
         names = {n.id for s in tail for n in ast.walk(s) if isinstance(n, ast.Name)}
         packages = {foreign[name] for name in names if name in foreign}
         return bool(packages - _INDIFFERENT - sys.stdlib_module_names)
 
     def _uses_the_default(self) -> bool:
-        """Libraries that work on the default session if there is one, on their own if not."""
+        """Whether the file uses a library that prefers the default session to its own."""
         for node in ast.walk(self.module.tree):
             if isinstance(node, ast.Attribute) and node.attr == "keras":
                 return True
@@ -244,7 +244,7 @@ class _Planner:
         return False
 
     def _leaves_threads(self, tail: list[ast.stmt]) -> bool:
-        """Queue runners that are not joined would see the session close under them."""
+        """Whether queue runners are not joined and so would still use the closed session."""
         nodes = [n for s in tail for n in ast.walk(s) if isinstance(n, ast.Call)]
         called = [n.func for n in nodes if isinstance(n.func, ast.Attribute)]
         # Not `os.path.join` and `", ".join`.
@@ -252,7 +252,7 @@ class _Planner:
         return any(f.attr == "start_queue_runners" for f in called) and not joined
 
     def _is_needed_elsewhere(self, tail: list[ast.stmt]) -> bool:
-        """Whether code outside these statements may rely on this session being the default."""
+        """Whether code outside these statements may need this session as the default."""
         for node in ast.walk(self.module.tree):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
@@ -267,7 +267,7 @@ class _Planner:
         return False
 
     def _at_exit(self, name: str) -> ClosingPlan | None:
-        """For a session that lives as long as the program: a module's, used by its functions."""
+        """Plan to close a module's session, which its functions use, when the program exits."""
         if not isinstance(self.scope, ast.Module) or self._loop_around() is not None:
             return None
         return self._made(Form.AT_EXIT, [], name)
@@ -280,7 +280,7 @@ class _Planner:
             node = self.module.parents.get(node)
         return None
 
-    # Sessions without one -----------------------------------------------------------------
+    # Sessions without a name --------------------------------------------------------------
 
     def _nameless(self) -> ClosingPlan | None:
         tail = self.block[self.block.index(self.statement) + 1 :]
@@ -291,9 +291,9 @@ class _Planner:
         return self._made(Form.WITH, tail, "")
 
     def _inline(self) -> ClosingPlan | None:
-        """`print(tf.Session().run(x))`: nothing can close it but a block around the statement."""
+        """Plan a `with` around `print(tf.Session().run(x))`: nothing else can close its session."""
         if self.site is None or self.site.is_lent:
-            return None  # other code goes on holding it
+            return None  # other code keeps holding it
         node: ast.AST = self.call
         while node is not self.statement:
             parent = self.module.parents[node]
@@ -325,7 +325,7 @@ class _Planner:
         return next(name for name in names if name not in taken)
 
     def _enter(self, statement: ast.With) -> ClosingPlan | None:
-        """`with tf.Session().as_default():` leaves the session open; `with tf.Session():` not."""
+        """Plan to drop `as_default` from `with tf.Session().as_default():`, which never closes."""
         parents = self.module.parents
         method = parents[self.call]
         outer = parents[method]

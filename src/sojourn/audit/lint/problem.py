@@ -1,4 +1,4 @@
-"""One finding in the source: a code, a place and what exactly is wrong there."""
+"""One finding in the source: a code, a place and a detailed message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Problem:
     detail: str
     end_line: int
     end_column: int
-    start: tuple[int, int] = (0, 0)  # line and column as the tree counts them, in bytes
+    start: tuple[int, int] = (0, 0)  # line and column as the parser counts them, in bytes
 
     @property
     def about(self) -> Code:
@@ -51,7 +51,7 @@ def problem_at(node: ast.expr | ast.stmt, code: Code, detail: str) -> Problem:
 
 
 def is_silenced(problem: Problem, silenced: Mapping[int, frozenset[str]]) -> bool:
-    """Whether a comment in one of its lines asks to leave this finding out."""
+    """Whether a comment in one of the finding's lines suppresses it."""
     for line in range(problem.line, problem.end_line + 1):
         codes = silenced.get(line)
         if codes is not None and (not codes or problem.code in codes):
@@ -68,7 +68,7 @@ def lines_of(source: str | bytes) -> list[str]:
 
 
 def in_characters(problem: Problem, lines: list[str]) -> Problem:
-    """The same finding with columns in characters: the tree counts bytes of UTF-8."""
+    """The same finding with columns in characters; the parser counts bytes of UTF-8."""
 
     def counted(line: int, column: int) -> int:
         text = lines[line - 1] if 0 < line <= len(lines) else ""

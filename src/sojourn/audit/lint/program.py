@@ -1,4 +1,4 @@
-"""The files of one run as programs: what they share, and who does what in them."""
+"""The files of one run as programs: shared names, factories, calls and mentions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ P = ParamSpec("P")
 def asked_once(
     answer: Callable[Concatenate[Module, P], bool],
 ) -> Callable[Concatenate[Module, P], bool]:
-    """Answer each question about a file and its nodes once; no, while it is being answered."""
+    """Cache the answers of a function about a file and its nodes.
+
+    A recursive call for an answer that is still being computed returns False.
+    """
 
     def ask(module: Module, /, *about: P.args, **more: P.kwargs) -> bool:
         key = (answer, module, *about)
@@ -33,25 +36,25 @@ def asked_once(
 
 
 class Program(Definitions):
-    """Files that may import one another."""
+    """All files of a run, which may import one another, with cached answers about them."""
 
     def __init__(self, trees: Mapping[str, ast.Module]) -> None:
         self.trees = dict(trees)
         super().__init__({path: Module(tree, path, self) for path, tree in trees.items()})
-        self.factories: set[ast.AST] = set()  # functions that return a session they opened
+        self.factories: set[ast.AST] = set()  # functions that return a session that they opened
         self.factory_names: set[str] = set()
-        self.openings: dict[ast.AST, list[ast.Call]] = {}  # where factories open what they return
-        self.flow_problems: dict[str, frozenset[Problem]] = {}  # by file, once they were looked for
+        self.openings: dict[ast.AST, list[ast.Call]] = {}  # where factories open their sessions
+        self.flow_problems: dict[str, frozenset[Problem]] = {}  # by file, filled on demand
         self.silenced: dict[str, dict[int, frozenset[str]]] = {}  # by file and line
-        self.effort = 0  # how many uses the question at hand has led to
-        # Functions that return one among other things: how many things, and which of them.
+        self.effort = 0  # number of uses that the current question has led to
+        # Functions that return a session in a tuple: the tuple's length and the session's index.
         self.tuple_factories: dict[ast.AST, tuple[int, int]] = {}
         self.fetched: dict[Function, frozenset[str]] = {}  # the parameters that a function fetches
-        self.answers: dict[tuple[object, ...], bool] = {}  # to what is asked once
+        self.answers: dict[tuple[object, ...], bool] = {}  # the cache of `asked_once`
         self._share_tensorflow()
 
     def _share_tensorflow(self) -> None:
-        """`from ..compat import tf`: what that file of the program means by it."""
+        """Resolve imports such as `from ..compat import tf` to what that file means by the name."""
         for _ in range(2):
             for module in self.modules.values():
                 for name, (level, dotted_name) in module.names.imports.items():
@@ -62,13 +65,13 @@ class Program(Definitions):
                         module.names.adopt(name, meaning)
 
     def with_file(self, path: str, tree: ast.Module) -> Program:
-        """The same program with another text of one file."""
+        """A copy of the program in which one file has another text."""
         program = Program({**self.trees, path: tree})
         program.silenced = {p: lines for p, lines in self.silenced.items() if p != path}
         return program
 
     def all_calls_of(self, function: Function) -> list[tuple[Module, ast.Call]]:
-        """Every call of this function; none if there may be others that cannot be followed."""
+        """Every call of this function; none if it may have calls that cannot be followed."""
         calls = self.calls_named(function.name)
         found = [(m, c, self.definition(m, c.func)) for m, c in calls if not m.is_foreign(c.func)]
         if any(definition is None for _, _, definition in found):
@@ -84,18 +87,18 @@ class Program(Definitions):
         return [(m, n) for m, n in found if isinstance(n.ctx, ast.Load)]
 
     def ends_keras(self, module: Module) -> bool:
-        """Whether this program drops or closes the session that Keras has."""
+        """Whether this program drops or closes the session that Keras keeps."""
         return any(other.ends_keras for other in self.together_with(module))
 
     def together_with(self, module: Module) -> Iterator[Module]:
-        """The files of the same program, this one among them."""
+        """The files of the same program, including this one."""
         group = self._group[module.path]
         for path, other in self.modules.items():
             if self._group[path] == group:
                 yield other
 
     def calls_of(self, function: Function) -> Iterator[tuple[Module, ast.Call]]:
-        """Every call that surely is one of this function; of a constructor, what makes objects."""
+        """Every call that surely calls this function; for `__init__`, the calls of its class."""
         for name in {function.name, *self.aliases.get(function.name, ())}:
             for module, call in self.calls_named(name):
                 found = self.callee(module, call)
@@ -115,7 +118,7 @@ class Program(Definitions):
     def _is_overridden(
         self, module: Module, call: ast.Call, found: Definition, function: Function
     ) -> bool:
-        """`self.train_epoch()` of a base class, whose method this function is in a class below."""
+        """Whether `self.train_epoch()` in a base class calls this function of a derived class."""
         is_own = isinstance(call.func, ast.Attribute) and is_self(call.func.value)
         base = module.class_of(call)
         if not is_own or base is None or found.node.name != function.name:
@@ -124,7 +127,7 @@ class Program(Definitions):
         return any(function in c.body for c in below)
 
     def _makers_of(self, function: Function) -> set[str]:
-        """The classes whose objects this function may be the constructor of, by name."""
+        """The names of the classes of which this function may be the constructor."""
         if function.name != "__init__":
             return set()
         classes = [c for m in self.modules.values() for c in m.all_classes]
@@ -133,7 +136,7 @@ class Program(Definitions):
 
     @cached_property
     def _mentions(self) -> dict[str, set[str]]:
-        """The names that functions mention, by the name of the function, or of its class."""
+        """The names that each function mentions, by the function's and its class's name."""
         found: dict[str, set[str]] = {}
         for module in self.modules.values():
             for node in module.parents:
@@ -149,7 +152,7 @@ class Program(Definitions):
         return any(name in names for names in self._mentions.values())
 
     def reachable(self, names: set[str]) -> set[str]:
-        """Every name that code which mentions these may come to, in any meaning."""
+        """Every name that code that mentions these may reach, whatever the names stand for."""
         found: set[str] = set()
         pending = list(names)
         while pending:
@@ -160,7 +163,7 @@ class Program(Definitions):
         return found
 
     def mentions_of(self, module: Module, name: str) -> Iterator[tuple[Module, ast.expr]]:
-        """What other files of the program do with a name of this one: `sess`, `model.sess`."""
+        """The uses in other files of the program of a name of this file: `sess`, `model.sess`."""
         for other in self.together_with(module):
             if other is module:
                 continue
@@ -194,10 +197,10 @@ class Program(Definitions):
 
 
 def _groups(files: Mapping[str, Names]) -> dict[str, int]:
-    """The group of each file: no import crosses them, by the last parts of the names alone.
+    """The group of each file. Imports, compared by the parts of their names, never cross groups.
 
-    A folder often holds many programs, and that one of them closes `self.sess` says nothing of
-    another.
+    A folder often holds many programs: if one of them closes `self.sess`, that proves nothing
+    about another.
     """
     by_name: dict[str, list[str]] = {}
     for path in files:

@@ -1,4 +1,4 @@
-"""What is done again and again: in a loop, or in a function that a loop calls."""
+"""Finds code that runs repeatedly: in a loop, or in a function that a loop calls."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from sojourn.audit.lint.program import asked_once
 from sojourn.audit.lint.steps import is_step, looks_like_session
 
 _FRESH = frozenset({"tensorflow.Graph", "tensorflow.reset_default_graph"})
-_CASES = 10  # of a test
-_FEW = 3  # turns of a literal loop that are a handful of cases, not a repetition
-_DEEP = 4  # calls that are followed
+_CASES = 10  # the same limit as _FEW, for files with tests
+_FEW = 3  # up to this many turns, a literal loop is a list of cases, not a repetition
+_DEEP = 4  # most levels of calls or names that are followed
 _ASIDE = frozenset({"Thread", "Process", "Timer", "submit", "apply_async"})
 _NOTHING: Mapping[str, bool] = MappingProxyType({})
 
 
 def loops_around(module: Module, node: ast.AST) -> Iterator[Loop]:
-    """The loops of the same scope that surely reach this node on every turn, or every nth."""
+    """The loops of the same scope that surely run this node on every turn, or every nth turn."""
     child, parent = node, module.parents.get(node)
     branches: list[tuple[ast.If, ast.AST]] = []
     while parent is not None and not isinstance(
@@ -50,7 +50,7 @@ def loops_around(module: Module, node: ast.AST) -> Iterator[Loop]:
                 return
             if Turns.ONCE not in turns:
                 yield parent
-            # What varies in here varies in the loops around as well.
+            # A test that varies in this loop varies in the outer loops as well.
             pairs = zip(branches, turns, strict=True)
             branches = [branch for branch, turn in pairs if turn is Turns.SAME]
         if not isinstance(parent, ast.comprehension) or child not in parent.ifs:
@@ -64,9 +64,10 @@ def function_around(
     asked: dict[str, bool] | None = None,
     is_either_way: Callable[[ast.If], bool] = lambda _: False,
 ) -> Function | None:
-    """The function that runs this node on every call, or something like it `either way`.
+    """The function that runs this node on every call, or None.
 
-    With `asked`, also one that runs it when some parameters are given or None: these are put there.
+    Branches for which `is_either_way` holds do not count as conditions. With `asked`, the node may
+    depend on parameters that are given or None: these parameters are added to `asked`.
     """
     child, parent = node, module.parents.get(node)
     branches: list[tuple[ast.If, ast.AST]] = []
@@ -86,14 +87,14 @@ def function_around(
         elif isinstance(parent, ast.ExceptHandler | ast.Lambda):
             return None
         elif isinstance(parent, Loop):
-            # `if batch == 0:` of its own counter: once on each call.
+            # `if batch == 0:` for the loop's own counter: runs once on each call.
             branches = [b for b in branches if turns_of(*b, parent) is not Turns.ONCE]
         child, parent = parent, module.parents.get(parent)
     return None
 
 
 def is_unconditional(module: Module, node: ast.AST, statement: ast.stmt) -> bool:
-    """Whether a statement that runs evaluates this part of it."""
+    """Whether a statement always evaluates this part when it runs."""
     while node is not statement:
         node = module.parents[node]
         if isinstance(node, ast.IfExp | ast.BoolOp | ast.Lambda):
@@ -106,8 +107,9 @@ def calls_in_loops(
 ) -> Iterator[tuple[Module, ast.Call, list[ast.AST]]]:
     """Calls of this function that are repeated, with the loops around them.
 
-    A call by another function counts when a loop calls that one, and so on; `map(function, items)`
-    is a loop too. Calls that do not give what is `asked`, or give what has to be None, are left.
+    A call by another function counts if a loop calls that function, and so on;
+    `map(function, items)` is a loop too. Calls whose arguments contradict `asked` (given or None,
+    by parameter) are left out.
     """
     for caller, call in module.program.mappings_of(function):
         if not asked and not _is_few(caller, call.args[1]):
@@ -135,7 +137,7 @@ def calls_in_loops(
 
 
 def gives(module: Module, call: ast.Call, function: Function, name: str, is_given: bool) -> bool:
-    """Whether a call gives something for this parameter, or leaves it at None."""
+    """Whether a call sets this parameter (`is_given`), or leaves it at None or False (if not)."""
     found = module.program.definition(module, call.func)
     if found is None or any(keyword.arg is None for keyword in call.keywords):
         return False
@@ -147,13 +149,13 @@ def gives(module: Module, call: ast.Call, function: Function, name: str, is_give
 
 
 def renews(module: Module, node: ast.AST) -> bool:
-    """Whether each turn or call has a graph or a session of its own."""
+    """Whether each turn or call creates its own graph or session."""
     return makes_graphs(module, node) or _opens(module, node)
 
 
 @asked_once
 def _opens(module: Module, node: ast.AST) -> bool:
-    """Whether this opens a session on a graph of its own, or by a function that it calls."""
+    """Whether this opens a session on its own graph, or calls a function that does."""
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
     opened = [call for call in calls if module.opens(call)]
     if opened:
@@ -164,7 +166,7 @@ def _opens(module: Module, node: ast.AST) -> bool:
 
 @asked_once
 def makes_graphs(module: Module, node: ast.AST) -> bool:
-    """Whether this loop or function makes a graph, or empties the default one."""
+    """Whether this loop or function creates a graph or empties the default graph."""
     for part in ast.walk(node):
         if not isinstance(part, ast.Call):
             continue
@@ -184,7 +186,7 @@ def makes_graphs(module: Module, node: ast.AST) -> bool:
 
 
 def has_graph_of_its_own(module: Module, opening: ast.Call, node: ast.AST) -> bool:
-    """Whether a session gets a graph that may be another one on each turn or call."""
+    """Whether a session gets a graph that may differ on each turn or call."""
     given = [k.value for k in opening.keywords if k.arg == "graph"] + opening.args[1:2]
     if module.names.session_class(opening) is None:  # a factory: any argument may be the graph
         given = [*opening.args, *(k.value for k in opening.keywords)]
@@ -195,14 +197,14 @@ def has_graph_of_its_own(module: Module, opening: ast.Call, node: ast.AST) -> bo
 
 
 def _is_default_graph(module: Module, opening: ast.Call) -> bool:
-    """Whether a session surely gets the default graph, so that what is added stays in it."""
+    """Whether a session surely gets the default graph, in which added ops stay."""
     return module.names.session_class(opening) == "tensorflow.Session" and not any(
         keyword.arg in ("graph", None) for keyword in opening.keywords
     )
 
 
 def _is_graph_of_its_own(module: Module, owner: ast.expr, node: ast.AST) -> bool:
-    """Whether what `node` makes the default graph may be another one each time."""
+    """Whether the default graph that `node` installs may differ each time."""
     if looks_like_session(owner):
         return False
     if isinstance(owner, ast.Call):
@@ -217,7 +219,7 @@ def _is_graph_of_its_own(module: Module, owner: ast.expr, node: ast.AST) -> bool
 
 
 def _is_given_one(module: Module, graph: ast.Name, function: Function) -> bool:
-    """Whether every call gives this parameter a graph that was made outside of all loops."""
+    """Whether every call passes for this parameter a graph that was created outside all loops."""
     calls = list(module.program.calls_of(function))
     names = parameters(function)[module.class_of(function) is not None :]
     given = [(caller, argument_for(call, graph.id, names)) for caller, call in calls]
@@ -233,16 +235,16 @@ def _is_given_one(module: Module, graph: ast.Name, function: Function) -> bool:
 
 @asked_once
 def runs_steps(module: Module, node: ast.AST) -> bool:
-    """Whether this loop or function runs steps, itself or by functions of the program."""
+    """Whether this loop or function runs steps, itself or through functions of the program."""
     nodes = own_nodes(node) if isinstance(node, Function) else ast.walk(node)
     calls = [n for n in nodes if isinstance(n, ast.Call)]
     return any(_is_step_of(module, call) for call in calls)
 
 
 def is_used_up(module: Module, made: ast.Call, region: ast.AST) -> bool:
-    """Whether an object that a loop or function makes runs steps in there, and goes nowhere else.
+    """Whether an object that a loop or function creates runs steps there and is used nowhere else.
 
-    `net = Net(rate); net.fit(data)`. A list of them, or a thread for each, is made once.
+    `net = Net(rate); net.fit(data)`. Objects in a list, or with a thread each, are created once.
     """
     parent = module.parents[made]
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
@@ -261,7 +263,7 @@ def is_used_up(module: Module, made: ast.Call, region: ast.AST) -> bool:
 
 
 def _is_step_of(module: Module, call: ast.Call) -> bool:
-    """Whether a call runs a step, itself or by a function of the program."""
+    """Whether a call runs a step, itself or through a function of the program."""
     if is_step(module, call) and not is_eager(module, call):
         return True
     found = module.program.callee(module, call)
@@ -270,7 +272,7 @@ def _is_step_of(module: Module, call: ast.Call) -> bool:
 
 
 def leaves_after(module: Module, node: ast.AST, loop: Loop) -> bool:
-    """Whether the loop is left after this node: then it happens once, whatever the loop says."""
+    """Whether the loop is left after this node, so that the node runs only once."""
     child, parent = node, module.parents[node]
     breaks = False
     while True:
@@ -284,7 +286,7 @@ def leaves_after(module: Module, node: ast.AST, loop: Loop) -> bool:
         if parent is loop:
             return breaks
         if isinstance(parent, Loop):
-            breaks = False  # that left only the loop inside
+            breaks = False  # the break left only the inner loop
         child, parent = parent, module.parents[parent]
 
 
@@ -314,7 +316,7 @@ def _repeats(loop: Loop, child: ast.AST) -> bool:
 
 
 def _is_reached_always(function: Function, statement: ast.AST) -> bool:
-    """Whether no earlier `if built: return` keeps later calls from getting there."""
+    """Whether no earlier `if built: return` keeps later calls from reaching the statement."""
     for earlier in function.body:
         if earlier is statement:
             return True
@@ -336,10 +338,10 @@ def _is_short(module: Module, loop: Loop) -> bool:
 
 
 def _is_few(module: Module, turns: ast.expr | None, depth: int = 0) -> bool:
-    """Whether these are visibly no more than a handful."""
+    """Whether these turns are visibly no more than a few."""
     few = _CASES if module.is_test else _FEW
     if isinstance(turns, ast.Tuple | ast.List | ast.Set):
-        return 0 < len(turns.elts) <= few  # an empty one is filled later
+        return 0 < len(turns.elts) <= few  # an empty list is filled later
     if isinstance(turns, ast.Dict):
         return 0 < len(turns.keys) <= few
     if isinstance(turns, ast.Call):

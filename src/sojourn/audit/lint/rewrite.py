@@ -1,4 +1,4 @@
-"""Carries out one plan on the concrete syntax tree. Imported only when something is fixed."""
+"""Carries out one plan on the concrete syntax tree. Imported only by `fix`, on demand."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sojourn.audit.lint.plan import ClosingPlan, Form
 
 
 def carry_out(source: bytes, plan: ClosingPlan) -> bytes | None:
-    """The file with the plan carried out, or None if the statement is written in a way
-    that leaves no room for it (all on one line with its `if`, for example)."""
+    """The file with the plan carried out, or None if the statement's layout leaves no room for it
+    (for example, if it is on one line with its `if`)."""
     wrapper = MetadataWrapper(cst.parse_module(source))
     rewriter = _Rewriter(plan)
     module = wrapper.visit(rewriter)
@@ -153,7 +153,7 @@ class _Rewriter(cst.CSTTransformer):
 
 
 class _Named(cst.CSTTransformer):
-    """Puts a name where the session is opened, and remembers the call."""
+    """Replaces the call that opens the session by a name, and stores the call."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ def _with(
 
 
 def _opened_up(tail: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
-    """The statements as a block: something in it, and no empty line at its top."""
+    """The statements as a block: never empty, and without empty lines at its top."""
     if not tail:
         return [cst.SimpleStatementLine([cst.Pass()])]
     first = tail[0]
@@ -214,7 +214,7 @@ def _value(small: cst.BaseSmallStatement) -> cst.Call | None:
 
 
 def _with_import(module: cst.Module, name: str) -> cst.Module:
-    """`import name`, after the docstring and `from __future__`, unless it is there already."""
+    """Add `import name` after the docstring and `from __future__`, unless it is imported."""
     place = 0
     for index, statement in enumerate(module.body):
         if not isinstance(statement, cst.SimpleStatementLine):

@@ -1,7 +1,7 @@
-"""Functions that are called again and again by code that is not in sight.
+"""Finds functions that code outside the program calls repeatedly.
 
-A web framework calls its routes, a robot's middleware and Keras their callbacks, and whoever uses a
-model calls `predict` for each thing that is to be predicted.
+A web framework calls its routes, a robot's middleware and Keras call their callbacks, and users of
+a model call `predict` for each item.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sojourn.audit.lint.steps import is_preparation, is_step, looks_like_session
 _ROUTES = frozenset("route get post put websocket on message_handler on_message".split())
 _HANDLERS = ("RequestHandler", "Resource", "MethodView", "APIView", "Servicer")
 _VERBS = frozenset({"get", "post", "put", "do_GET", "do_POST", "do_PUT"})
-# What is given a function to be called, and what for.
+# Functions that take a function to call, and the occasion of each call.
 _SUBSCRIBING = {
     "Subscriber": "message",
     "add_url_rule": "request",
@@ -33,7 +33,7 @@ _SUBSCRIBING = {
     "bind": "event",
     "Button": "event",
     "add_command": "event",
-    # What looks for the best arguments of a function.
+    # Optimizers, which search for the best arguments of a function.
     "fmin": "trial",
     "fmin_l_bfgs_b": "trial",
     "fmin_bfgs": "trial",
@@ -42,7 +42,7 @@ _SUBSCRIBING = {
     "minimize": "trial",
     "optimize": "trial",
 }
-# What Keras calls on a callback, and what for.
+# Methods of a callback that Keras calls, and the occasion of each call.
 _HOOKS = {
     "on_epoch": "epoch",
     "on_batch": "batch",
@@ -54,13 +54,14 @@ _PER_ITEM = frozenset(
     "predict prediction infer inference act action choose classify detect detection recognize "
     "recognise step batch callback frame query respond reply".split()
 )
-# What is done once to a model, or to all there is.
+# Words of functions that run once for a model, or on all the data.
 _AT_ONCE = frozenset(
     "init initialize build create make setup set prepare define compile load restore import fit "
     "train evaluate eval test score main run start save export freeze plot show visualize count "
     "check verify describe profile debug".split()
 )
-# What is done before a model is used, or to all there is, by the words of a name, or its first.
+# Words of functions that run before a model is used, or on all the data: any word of the name,
+# and (`_SETTING_UP_FIRST`) only its first.
 _SETTING_UP = frozenset(
     "init initialize initialise initializer initialization build create make setup up prepare "
     "define compile construct restore reload import train training pretrain pretrained fit "
@@ -71,15 +72,15 @@ _SETTING_UP_FIRST = frozenset(
     "load run start begin open save demo experiment example connect plot show visualize "
     "print".split()
 )
-# What may be done again though it takes nothing and returns nothing; a function that is no method
-# may also do the latter of these once, to all weights.
+# Words of functions that may run repeatedly though they take and return nothing. The further
+# words of `_CHANGING` count for methods only: another function may do that once, to all weights.
 _FOLLOWING = frozenset(
     "update sync synchronize copy clone transfer increment increase decrease decay".split()
 )
-_AGAIN = (["update"], ["sync"], ["synchronize"])  # not only by the constructor
+_AGAIN = (["update"], ["sync"], ["synchronize"])  # first words: not only constructors call these
 _CHANGING = _FOLLOWING | frozenset("reset assign clear set replace".split())
 _NOT_ITEMS = frozenset({"self", "cls", "args", "config", "cfg", "flags", "FLAGS", "hparams", "opt"})
-_DEEP = 3  # callers of callers
+_DEEP = 3  # most levels of callers that are searched
 
 
 def _own_occasion(module: Module, function: Function) -> str:
@@ -105,7 +106,7 @@ def _own_occasion(module: Module, function: Function) -> str:
 
 
 def occasion(module: Module, function: Function, depth: int = 0) -> str:
-    """What a framework calls this function for, or one that calls it: every "request"; or ""."""
+    """The event for which a framework calls this function or its caller ("request"), or ""."""
     own = _own_occasion(module, function)
     if own or depth > _DEEP:
         return own
@@ -124,7 +125,7 @@ def _hands_over(module: Module, call: ast.Call, function: Function) -> bool:
 
 
 def _answers(module: Module, function: Function, given: set[str]) -> bool:
-    """Whether a function makes ops of its arguments and returns what a session says of them."""
+    """Whether a function makes ops from its arguments and returns the results of a session."""
     calls = [n for n in own_nodes(function) if isinstance(n, ast.Call)]
     makes = any(
         isinstance(a, ast.Name) and a.id in given
@@ -140,8 +141,8 @@ def _returns(function: Function) -> bool:
 
 
 def _has_session_from_before(module: Module, function: Function) -> bool:
-    """Whether the steps of a function run on a session that its object has, or asks for, or one
-    that it is given."""
+    """Whether the steps of a function run on a session that already exists: one that its object
+    keeps or gets, or a parameter."""
     given = {name for name in parameters(function) if looks_like_session(ast.Name(id=name))}
     owner = module.class_of(function)
     if owner is not None and any(place == owner for place, _ in module.session_names):
@@ -159,17 +160,17 @@ def _has_session_from_before(module: Module, function: Function) -> bool:
 
 
 def _is_own(node: ast.expr, owner: ast.ClassDef | None) -> bool:
-    """`self.sess`, `self.model.sess`, `Model.sess` in the class Model."""
+    """Whether this belongs to the object or its class: `self.model.sess`, `Model.sess`."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return is_self(node) or (owner is not None and last_name(node) == owner.name)
 
 
 def is_for_many_calls(module: Module, function: Function, node: ast.expr) -> bool:
-    """Whether a function that adds `node` on each call is there for many calls.
+    """Whether a function that adds `node` on each call is meant for many calls.
 
-    Its name says so, or what it builds of its arguments, or it is a method that runs its object's
-    session; and no code in sight calls it just once, or only to set things up.
+    Its name says so, or it builds ops from its arguments, or it is a method that runs its object's
+    session; and no visible code calls it just once, or only to set things up.
     """
     if not _is_offered(module, function, node):
         return False
@@ -177,7 +178,7 @@ def is_for_many_calls(module: Module, function: Function, node: ast.expr) -> boo
     if any(isinstance(n, ast.Call) and module.opens(n) for n in nodes):
         return False
     if any(isinstance(n, Loop) and runs_steps(module, n) for n in nodes):
-        return False  # a whole run, over all there is
+        return False  # a whole run over all the data
     calls = _calls(module, function)
     return (
         not calls or _are_many(module, function, calls) or _is_done_again(module, function, calls)
@@ -187,7 +188,7 @@ def is_for_many_calls(module: Module, function: Function, node: ast.expr) -> boo
 def _is_done_again(
     module: Module, function: Function, calls: list[tuple[Module, ast.Call]]
 ) -> bool:
-    """Whether `update_target()`, which a constructor calls, is there for users out of sight too."""
+    """Whether code outside may also call `update_target()`, which constructors here call."""
     scopes = [caller.scope_of(call) for caller, call in calls]
     makers = [s for s in scopes if isinstance(s, Function) and s.name == "__init__"]
     return (
@@ -218,7 +219,7 @@ def _is_offered(module: Module, function: Function, node: ast.expr) -> bool:
 
 
 def _is_handed_out(module: Module, function: Function) -> bool:
-    """Whether a function is mentioned other than to call it: `dataset.map(function)`."""
+    """Whether a function is passed on, not only called: `dataset.map(function)`."""
     names = [n for n in module.parents if isinstance(n, ast.Name) and n.id == function.name]
     calls = {call.func for call in module.calls}
     return any(name not in calls for name in names)
@@ -240,7 +241,7 @@ def _is_set_up(function: Function) -> bool:
 
 
 def _calls(module: Module, function: Function) -> list[tuple[Module, ast.Call]]:
-    """The calls that are or may be of this function."""
+    """The calls that reach or may reach this function."""
     found = []
     for caller, call in module.program.calls_named(function.name):
         called = module.program.definition(caller, call.func)
@@ -253,7 +254,7 @@ def _calls(module: Module, function: Function) -> list[tuple[Module, ast.Call]]:
 
 
 def _is_of_a_part(module: Module, function: Function, caller: Module, call: ast.Call) -> bool:
-    """Whether a method calls one of the same name of something else: `self.model.sample()`."""
+    """Whether a method calls another object's method of that name: `self.model.sample()`."""
     scope, owner = caller.scope_of(call), module.class_of(function)
     if owner is None or not isinstance(scope, Function) or caller.class_of(scope) is not owner:
         return False
@@ -263,7 +264,7 @@ def _is_of_a_part(module: Module, function: Function, caller: Module, call: ast.
 def _are_many(
     module: Module, function: Function, calls: list[tuple[Module, ast.Call]], depth: int = 0
 ) -> bool:
-    """Whether these calls of a function happen more than once, as far as they show."""
+    """Whether these calls of a function visibly run more than once."""
     if depth > _DEEP:
         return False
     singles = 0
@@ -281,18 +282,18 @@ def _are_many(
                 if _are_many(caller, outer, further, depth + 1):
                     return True
             elif caller.class_of(outer) is not None and not _is_whole(caller, outer):
-                return True  # a method that the object offers too
+                return True  # a method that users of the object may call too
             singles += 1
     return singles > 1 and module.class_of(function) is not None
 
 
 def _is_whole(module: Module, function: Function) -> bool:
-    """Whether a function is a whole run, by its name."""
+    """Whether a function's name says that it does a whole run."""
     return bool(_words(function) & _AT_ONCE) and not _is_step_of_training(module, function)
 
 
 def _is_step_of_training(module: Module, function: Function) -> bool:
-    """Whether a method such as `train(batch)` runs one step, and no loop of them."""
+    """Whether a method such as `train(batch)` runs one step, not a loop of steps."""
     is_asked = bool(set(parameters(function)) - _NOT_ITEMS)
     loops = [n for n in own_nodes(function) if isinstance(n, Loop)]
     is_training = bool(_words(function) & {"train", "fit", "learn"})

@@ -1,7 +1,7 @@
-"""What to look for and where: the `[tool.sojourn.lint]` section of pyproject.toml.
+"""Reads the linter's settings: the `[tool.sojourn.lint]` section of pyproject.toml.
 
-Python 3.10 has no TOML reader. There, `tomli` is used when it is installed; without it the
-section is read by a small reader that knows strings and lists of strings, all this section has.
+Python 3.10 has no TOML reader. There, `tomli` is used if it is installed; otherwise a small reader
+reads strings and lists of strings, which are all that this section contains.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Settings:
                 raise SettingsError(f"{code!r} is not a code (they are {', '.join(CODES)})")
 
     def wants(self, code: str) -> bool:
-        """Whether a finding with this code is reported. `SOJ00` means all that begin so."""
+        """Whether a finding with this code is reported. `SOJ00` selects all codes that begin so."""
         chosen = not self.select or code.startswith(self.select)
         return chosen and not (self.ignore and code.startswith(self.ignore))
 
     def leaves_out(self, path: Path) -> bool:
-        """Whether a file or folder met while walking is skipped."""
+        """Whether the walk skips this file or folder."""
         if path.name in _ALWAYS_LEFT_OUT:
             return True
         text = path.as_posix()
@@ -93,7 +93,7 @@ def _lint_table(text: str) -> dict[str, Any]:
 
 
 def simple_table(text: str) -> dict[str, Any]:
-    """The section by the small reader: `name = "text"` and `name = ["text", ...]`."""
+    """The section as the small reader reads it: `name = "text"` and `name = ["text", ...]`."""
     table: dict[str, Any] = {}
     inside, pending = False, ""
     for line in text.splitlines():
@@ -111,6 +111,6 @@ def simple_table(text: str) -> dict[str, Any]:
             # A list of strings is written in TOML as it is in Python.
             table[name.strip()] = ast.literal_eval(value.strip())
         except (SyntaxError, ValueError):
-            continue  # a list that goes on in the next line
+            continue  # a list that continues on the next line
         pending = ""
     return table

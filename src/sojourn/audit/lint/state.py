@@ -6,11 +6,11 @@ import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-# A session may be in several of these at once where paths meet.
+# A session may have several of these conditions at once where paths meet.
 OPEN = 1
 CLOSED = 2
 TAKEN = 4  # owned by other code now
-LENT = 8  # passed to code that cannot be seen, and not touched by its owner since
+LENT = 8  # passed to code that cannot be seen, and not used by its owner since
 
 
 @dataclass(eq=False)
@@ -25,10 +25,10 @@ class Site:
     globals: set[str] = field(default_factory=set)
     # The attribute and the object of `model.sess = tf.Session()`.
     elsewhere: set[tuple[str, str]] = field(default_factory=set)
-    holders: set[str] = field(default_factory=set)  # attributes whose objects were given it
+    holders: set[str] = field(default_factory=set)  # attributes whose objects received it
     is_lent: bool = False
-    is_stored: bool = False  # put into a list, a dict or a tuple that goes out of sight
-    is_given_away: bool = False  # or handed over in another way
+    is_stored: bool = False  # put into a list, a dict or a tuple that cannot be followed
+    is_given_away: bool = False  # handed over to other code in another way
 
 
 Values = frozenset[Site | None]  # None: something that is not a session opened here
@@ -42,14 +42,14 @@ def sites_in(values: Values) -> list[Site]:
 
 
 class PathState:
-    """Names and sessions at one point. `alive` is false where control never arrives."""
+    """Names and sessions at one point. `alive` is False where control never arrives."""
 
     __slots__ = ("alive", "bits", "carriers", "names")
 
     def __init__(self) -> None:
         self.names: dict[str, Values] = {}
         self.bits: dict[Site, int] = {}
-        # Objects made from a lent session: what happens to them happens to it.
+        # Objects made from a lent session: ending or handing over one also does so to the session.
         self.carriers: dict[str, frozenset[Site]] = {}
         self.alive = True
 
@@ -60,13 +60,13 @@ class PathState:
         return other
 
     def dead(self) -> PathState:
-        """The state after a jump: nothing is reached here."""
+        """The state after a jump: control never arrives here."""
         other = self.copy()
         other.alive = False
         return other
 
     def join(self, other: PathState) -> PathState:
-        """What may be true after either path."""
+        """The state that covers both paths."""
         if not self.alive:
             return other.copy()
         if not other.alive:
@@ -82,12 +82,12 @@ class PathState:
         return merged
 
     def is_only(self, values: Values, bits: int) -> bool:
-        """Whether these values are sessions, every one of them surely in that condition."""
+        """Whether all of these values are sessions that are surely in that condition."""
         sites = sites_in(values)
         return bool(sites) and None not in values and all(self.bits[s] == bits for s in sites)
 
     def set(self, sites: Iterable[Site], bits: int) -> None:
-        """Put sessions into a condition; when it may be one of several, each only perhaps."""
+        """Set the condition of a session; if it may be one of several, add it to each."""
         sites = list(sites)
         for site in sites:
             site.ever |= bits
@@ -99,7 +99,7 @@ class PathState:
 
 
 def joined(states: Iterable[PathState], empty: PathState) -> PathState:
-    """All paths together; `empty`, dead, when there are none."""
+    """The join of all states; a dead copy of `empty` if there are none."""
     result = empty.dead()
     for state in states:
         result = result.join(state)
@@ -108,7 +108,7 @@ def joined(states: Iterable[PathState], empty: PathState) -> PathState:
 
 @dataclass
 class Exit:
-    """A way out of a scope, with what is true there."""
+    """A way out of a scope, with the state there."""
 
     state: PathState
     statement: ast.stmt | None  # None: the end of the scope
@@ -116,14 +116,14 @@ class Exit:
 
 @dataclass
 class Jumps:
-    """Where control left the straight course: each list is drained by who catches it."""
+    """The jumps out of a block; the statement that catches a kind of jump empties its list."""
 
     returns: list[Exit] = field(default_factory=list)
     breaks: list[PathState] = field(default_factory=list)
     continues: list[PathState] = field(default_factory=list)
 
     def through(self, action: Callable[[PathState], PathState]) -> None:
-        """Run what a `finally` or the end of a `with` does on every way out."""
+        """Apply a `finally` or the end of a `with` to every way out."""
         self.returns = [Exit(action(e.state), e.statement) for e in self.returns]
         self.breaks = [action(s) for s in self.breaks]
         self.continues = [action(s) for s in self.continues]

@@ -1,4 +1,4 @@
-"""What runs a step, what it fetches, and which expressions are tensors."""
+"""Recognizes calls that run a step, their fetches, and expressions that are tensors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sojourn.audit.lint.ops import ASSIGNING, MAKING, backend_name, is_tensor_ca
 from sojourn.audit.lint.program import asked_once
 
 _SESSION_NAME = re.compile(r"(?:^|_)(?:mon_?)?sess(?:ion)?(?:_|\d|$)", re.IGNORECASE)
-# `sess.run(self.model(texts))`: what is called so gives new tensors each time.
+# `sess.run(self.model(texts))`: calling an object with such a name creates new tensors each time.
 _MODEL_NAME = re.compile(
     r"_*(?!get_|find_|load_|fetch_)(?:\w+_)?"
     r"(?:model|module|network|net|embed|embedder|encoder|elmo|bert)_*"
 )
 _SURELY_TENSORS = (ast.Sub, ast.Div, ast.FloorDiv, ast.Pow, ast.MatMult)
-# What raises in eager mode.
+# Functions that raise in eager mode.
 _GRAPH_ONLY = frozenset({"get_session", "set_session", "Session", "gradients"})
 _FOR_GRAPHS = frozenset(
     {"tensorflow.placeholder", "tensorflow.gradients", "tensorflow.disable_v2_behavior"}
@@ -33,7 +33,7 @@ _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 def looks_like_session(node: ast.expr) -> bool:
-    """Whether a name says that it is a session: `sess`, `self.session`, `get_session()`."""
+    """Whether a name says that its value is a session: `sess`, `self.session`, `get_session()`."""
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         return bool(_SESSION_NAME.search(str(node.slice.value)))  # `config["sess"]`
     named = node.func if isinstance(node, ast.Call) else node
@@ -71,19 +71,19 @@ def is_step(module: Module, call: ast.Call) -> bool:
 
 
 def _called(module: Module, call: ast.Call) -> ast.expr:
-    """What a call calls: `sess.run` for `run` where it is nothing else."""
+    """The callee of a call: `sess.run` for `run` if the name is bound to nothing else."""
     values = module.values_of(call.func) if isinstance(call.func, ast.Name) else []
     is_method = len(values) == 1 and isinstance(values[0], ast.Attribute)
     return values[0] if is_method and values[0] is not None else call.func
 
 
 def taken(module: Module, call: ast.Call) -> list[ast.expr]:
-    """The parts of a call that are run, or fed, by a step; nothing if it surely runs none."""
+    """The parts of a call that a step runs or is fed; empty if the call does not run a step."""
     return _handed_on(module, call) or ([call] if is_step(module, call) else [])
 
 
 def _handed_on(module: Module, call: ast.Call) -> list[ast.expr]:
-    """What a function of the program is given here that it fetches: `self.evaluate(tf.norm(x))`."""
+    """The arguments that the called function fetches: `tf.norm(x)` in `self.evaluate(...)`."""
     found = module.program.callee(module, call)
     if found is None or not isinstance(found.node, Function):
         return []
@@ -96,17 +96,17 @@ def _fetched(module: Module, function: Function) -> frozenset[str]:
     """The parameters that a function fetches."""
     known = module.program.fetched
     if function not in known:
-        known[function] = frozenset()  # a circle adds nothing
+        known[function] = frozenset()  # a recursive call adds no parameter
         steps = [n for n in own_nodes(function) if isinstance(n, ast.Call) and is_step(module, n)]
         names = {last_name(f) for s in steps for f in fetches(module, s) if isinstance(f, ast.Name)}
         names &= {*parameters(function)} - {"self", "cls"}
-        # `op = self.ops[op]` makes something else of it first.
+        # `op = self.ops[op]` first binds the parameter to another value.
         known[function] = frozenset(n for n in names if len(module.bindings[function, n]) == 1)
     return known[function]
 
 
 def is_made_by(module: Module, node: ast.expr, is_maker: Callable[[ast.expr], bool]) -> bool:
-    """Whether a call, or every value of a name, comes from a function of which this is true."""
+    """Whether a call, or every value of a name, calls a function for which `is_maker` holds."""
     values = [node] if isinstance(node, ast.Call) else module.values_of(node)
     return bool(values) and all(isinstance(v, ast.Call) and is_maker(v.func) for v in values)
 
@@ -116,7 +116,7 @@ def _is_saver(module: Module, node: ast.expr) -> bool:
 
 
 def _is_backend_function(module: Module, node: ast.expr) -> bool:
-    """What `K.function(...)` returns, which runs a step when it is called."""
+    """Whether this is a result of `K.function(...)`, which runs a step when it is called."""
     return is_made_by(module, node, lambda f: backend_name(module.names, f) == "function")
 
 
@@ -126,7 +126,7 @@ def _is_backend_eval(module: Module, call: ast.Call) -> bool:
 
 @asked_once
 def _has_graphs(module: Module) -> bool:
-    """Whether Keras surely builds a graph here, as TensorFlow 2 does not by itself."""
+    """Whether Keras surely builds a graph here, which it does not by default in TensorFlow 2."""
     if any(last_name(call.func) in _GRAPH_ONLY for call in module.calls):
         return True
     calls = ((m, call) for m in module.program.together_with(module) for call in m.calls)
@@ -134,7 +134,7 @@ def _has_graphs(module: Module) -> bool:
 
 
 def can_run(module: Module, node: ast.expr) -> bool:
-    """`tf.group(...).run()`, `v.assign(...).op.run()`, a variable's initializer: surely an op."""
+    """Whether this is surely an op: `tf.group(...)`, `v.assign(...).op`, `v.initializer`."""
     if isinstance(node, ast.Attribute) and node.attr in ("op", "initializer"):
         node = node.value
     if isinstance(node, ast.Call) and last_name(node.func) in ASSIGNING:
@@ -145,12 +145,12 @@ def can_run(module: Module, node: ast.expr) -> bool:
 
 
 def fetches(module: Module, call: ast.Call) -> Iterator[ast.expr]:
-    """What a step fetches: the parts of the first argument of `run`, or what `.eval()` is of."""
+    """The fetches of a step: the parts of the first argument of `run`, or the owner of `.eval`."""
     given = _handed_on(module, call)
     if not given:
         func = _called(module, call)
         if not isinstance(func, ast.Attribute):
-            return  # what `K.function` returned
+            return  # a result of `K.function`
         owner = func.value
         given = [k.value for k in call.keywords if k.arg == "fetches"] + call.args[:1]
         if _is_backend_eval(module, call):
@@ -168,27 +168,27 @@ def fetches(module: Module, call: ast.Call) -> Iterator[ast.expr]:
         elif isinstance(node, ast.ListComp | ast.GeneratorExp):
             given.append(node.elt)
         elif isinstance(node, ast.IfExp):
-            pass  # one of two, which is for the program to say
+            pass  # fetches one of two; which one is unknown
         else:
             yield node
 
 
 def is_preparation(node: ast.expr) -> bool:
-    """`tf.global_variables_initializer()`, `tf.train.Saver()`: made before the first step."""
+    """Whether this prepares the first step: `tf.global_variables_initializer()`, a Saver."""
     name = last_name(node.func) if isinstance(node, ast.Call) else ""
     return "initialize" in name or name in ("Saver", "merge_all")
 
 
 def makes_op(module: Module, fetch: ast.expr) -> bool:
-    """Whether something fetched adds an op by being evaluated.
+    """Whether evaluating a fetched expression adds an op.
 
-    That it is fetched says that it is a tensor; arithmetic that only tensors know then made it.
+    A fetched expression is a tensor, so arithmetic that only tensors support has added an op.
     """
     if isinstance(fetch, ast.BinOp):
         sides = (fetch.left, fetch.right)
         if isinstance(fetch.op, _SURELY_TENSORS) or is_tensor(module, fetch):
             return True
-        # No text or list is added to a number, or taken 0.5 times.
+        # A text or list cannot be added to a number, nor multiplied by 0.5.
         number = int | float if isinstance(fetch.op, ast.Add) else float
         if any(isinstance(s, ast.Constant) and isinstance(s.value, number) for s in sides):
             return True
@@ -209,11 +209,11 @@ def makes_op(module: Module, fetch: ast.expr) -> bool:
 def is_tensor(
     module: Module, node: ast.expr | None, seen: frozenset[ast.expr] = frozenset()
 ) -> bool:
-    """Whether an expression surely is one tensor or variable."""
+    """Whether an expression is surely one tensor or variable."""
     if node is None:
         return False
     if node in seen:
-        return True  # `y = y * x`: as far as what it was before is one
+        return True  # `y = y * x`: a tensor if all other values are
     seen |= {node}
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "get_tensor_by_name":
@@ -239,7 +239,7 @@ def is_tensor(
 
 
 def _is_tensor_part(module: Module, part: ast.expr) -> bool:
-    """Whether an item, or one of several things that were assigned at once, is a tensor."""
+    """Whether a loop's item, or one part of an unpacked value, is a tensor."""
     if isinstance(part, ast.Starred):
         return _are_variables(module, part.value)
     if isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Constant):
@@ -249,7 +249,7 @@ def _is_tensor_part(module: Module, part: ast.expr) -> bool:
 
 
 def _are_variables(module: Module, node: ast.expr, depth: int = 0) -> bool:
-    """`tf.trainable_variables()`, or some of them, whatever they are called."""
+    """Whether this is `tf.trainable_variables()` or a part of such a list, under any name."""
     if isinstance(node, ast.ListComp):
         is_item = ast.unparse(node.elt) == ast.unparse(node.generators[0].target)
         return is_item and _are_variables(module, node.generators[0].iter, depth + 1)
@@ -263,7 +263,7 @@ def _are_variables(module: Module, node: ast.expr, depth: int = 0) -> bool:
 
 
 def _returns_tensor(module: Module, call: ast.Call, place: object) -> bool:
-    """Whether a function of the program returns one tensor, or has one at this place of several."""
+    """Whether a function of the program returns one tensor, or a tuple with one at this place."""
     found = module.program.callee(module, call)
     if found is None or not isinstance(found.node, Function):
         return False

@@ -1,4 +1,4 @@
-"""What a use does to a session. The code that opened it owns it until something takes it over."""
+"""Classifies uses of a session. Code that opens a session owns it until other code takes it."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ _USING_WORDS = (
     "load save export compute calculate calc score sample decode generate visualize plot show "
     "print measure accuracy train fit"
 )
-_FAR = 500  # uses that are followed for one answer; beyond, a session may be anybody's
+_FAR = 500  # most uses that are followed for one answer; beyond, any code may own the session
 _USING = frozenset(_USING_WORDS.split())
 _ENDING = frozenset(_ENDING_WORDS.split())
 _TAKING = _ENDING | frozenset(_TAKING_WORDS.split())
 
 
 def is_takeover(name: str) -> bool:
-    """Whether a function's name says that what it is given is no longer the caller's."""
+    """Whether a function's name says that it takes over its arguments from the caller."""
     return bool(_words(name) & _TAKING)
 
 
 def is_ending(name: str) -> bool:
-    """Whether a method's name says that its object is done with."""
+    """Whether a method's name says that it ends its object."""
     return bool(_words(name) & _ENDING)
 
 
@@ -114,7 +114,7 @@ def classify(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozense
 
 
 def _target_of(module: Module, node: ast.expr) -> ast.expr | None:
-    """What a value is assigned to, alone or beside others: `self.sess, self.env = sess, env`."""
+    """The target of a value, also of one in a tuple: `self.sess, self.env = sess, env`."""
     parent = module.parents[node]
     values = parent.elts if isinstance(parent, ast.Tuple) else [node]
     statement = module.parents[parent] if isinstance(parent, ast.Tuple) else parent
@@ -129,20 +129,20 @@ def _target_of(module: Module, node: ast.expr) -> ast.expr | None:
 
 
 def _is_too_far(module: Module, seen: frozenset[ast.AST]) -> bool:
-    """Whether a question has led through so much code that its answer can wait for ever."""
+    """Whether a question has led through so many uses that following it further is too slow."""
     program = module.program
     program.effort = program.effort + 1 if seen else 0
     return program.effort > _FAR
 
 
 def is_for_a_thread(module: Module, node: ast.AST) -> bool:
-    """`Thread(target=f, args=(sess,))`: passed on like an argument."""
+    """Whether this is the `args` of a call such as `Thread(target=f, args=(sess,))`."""
     keyword = module.parents[node]
     return isinstance(keyword, ast.keyword) and keyword.arg == "args"
 
 
 def use_by_thread(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozenset()) -> Use:
-    """What a thread does to a session among its arguments, if its function is in sight."""
+    """What a thread does to a session in its `args`; LEND if its function cannot be seen."""
     arguments = module.parents[node]
     call = module.parents[module.parents[arguments]]
     targets = [k.value for k in getattr(call, "keywords", ()) if k.arg == "target"]
@@ -165,7 +165,7 @@ def is_never_closed(uses: Iterable[Use]) -> bool:
     found = set(uses)
     if found & {Use.CLOSE, Use.TAKE}:
         return False
-    # Lent to the unknown and never touched again: it may well be theirs now.
+    # Lent to unknown code and never used again by its owner: that code may own it now.
     return Use.LEND not in found or Use.DRIVE in found
 
 
@@ -181,10 +181,10 @@ def argument_use(
     meaning = module.names.meaning(call.func)
     name = last_name(call.func)
     if name == "set_session" and _is_keras(module, call.func):
-        # Keras keeps it and never closes it; `clear_session` drops it.
+        # Keras keeps the session and never closes it; `clear_session` drops it.
         return Use.TAKE if module.program.ends_keras(module) else Use.KEEP
     if meaning is not None and meaning.endswith("DebugWrapperSession"):
-        return classify(module, call, seen)  # it lives as long as its wrapper
+        return classify(module, call, seen)  # the session lives as long as its wrapper
     if meaning is not None:
         return _use_by_tensorflow(meaning)
     if not name:
@@ -208,7 +208,7 @@ def argument_use(
 
 def _use_by_tensorflow(meaning: str) -> Use:
     last = meaning.rpartition(".")[2]
-    return Use.TAKE if last.endswith("Session") else Use.BORROW  # a wrapper closes what it wraps
+    return Use.TAKE if last.endswith("Session") else Use.BORROW  # wrappers close their session
 
 
 def _is_keras(module: Module, node: ast.expr) -> bool:
@@ -246,7 +246,7 @@ def _use_by_program(
 def _use_as_default(
     module: Module, arguments: ast.arguments, node: ast.expr, seen: frozenset[ast.AST]
 ) -> Use:
-    """`def load(path, sess=sess)`: what the function does to it."""
+    """What a function does to a session that is a default: `def load(path, sess=sess)`."""
     function = module.parents[arguments]
     named = [*arguments.posonlyargs, *arguments.args]
     if not isinstance(function, Function) or node not in arguments.defaults:
@@ -268,13 +268,13 @@ def _use_of_parameter(
 
 
 def _use_inside(module: Module, node: ast.Name, seen: frozenset[ast.AST]) -> Use:
-    """A use by a function inside the one that was given the session: it may live on in there."""
+    """What an inner function does to the session, which it may keep beyond the outer call."""
     found = classify(module, node, seen)
     return Use.KEEP if found in (Use.TEST, Use.DRIVE, Use.BORROW) else found
 
 
 def _use_of_attribute(module: Module, target: ast.Attribute, seen: frozenset[ast.AST]) -> Use:
-    """What becomes of a session that an object of the program keeps on itself."""
+    """What happens to a session that an object of the program keeps on itself."""
     owner = module.class_of(target)
     if owner is None or not module.has_only_known_bases(owner):
         return Use.TAKE
@@ -291,9 +291,9 @@ def returned_use(
     seen: frozenset[ast.AST] = frozenset(),
     unseen: Use = Use.TAKE,
 ) -> Use:
-    """What is done to a session by those who get it from the function that returns it.
+    """What the callers of a function do to the session that it returns.
 
-    Only if all of them are seen; `unseen` if there are none.
+    `unseen` if no callers are found, or if some of them cannot be followed.
     """
     function = module.scope_of(node)
     if not isinstance(function, Function) or function in seen:
@@ -316,9 +316,9 @@ def attribute_uses(
     seen: frozenset[ast.AST] = frozenset(),
     opening: ast.Call | None = None,
 ) -> list[Use]:
-    """Every use in this file of that attribute of the class, on any object that may be one.
+    """Every use in this file of that attribute, on any object that may be of this class.
 
-    Uses of another session, which a method puts in the place of the one of `opening`, do not count.
+    Uses of another session, with which a method replaces the one of `opening`, do not count.
     """
     found: list[Use] = []
     returned = []
@@ -334,11 +334,11 @@ def attribute_uses(
                 found.append(classify(module, node, seen))
         elif isinstance(node.ctx, ast.Del):
             found.append(Use.TAKE)
-    # A class that runs its session also closes it, though others may ask for it.
+    # A class that runs its session is expected to close it, even if others may get it.
     unseen = Use.BORROW if Use.DRIVE in found else Use.TAKE
     found += [returned_use(module, node, seen, unseen) for node in returned]
     for call in module.calls:
-        # getattr(self, "sess").close() is out of sight.
+        # getattr(self, "sess").close() cannot be followed.
         if last_name(call.func) == "getattr" and len(call.args) > 1:
             name = call.args[1]
             if isinstance(name, ast.Constant) and name.value == attribute:
@@ -347,7 +347,7 @@ def attribute_uses(
 
 
 def _is_renewed(module: Module, node: ast.Attribute, opening: ast.Call) -> bool:
-    """Whether a method has opened another session for this attribute before it comes here."""
+    """Whether the method opens another session for this attribute before this use."""
     scope = module.scope_of(node)
     if scope is module.scope_of(opening) or not isinstance(scope, Function):
         return False
@@ -362,7 +362,7 @@ def _is_renewed(module: Module, node: ast.Attribute, opening: ast.Call) -> bool:
 
 
 def _may_be(module: Module, node: ast.Attribute, owner: ast.ClassDef) -> bool:
-    """Whether this attribute may be one of that class: another class's `self` is not."""
+    """Whether this attribute may belong to that class: not if `self` is of an unrelated class."""
     if not is_self(node.value):
         return True
     other = module.class_of(node)
