@@ -29,7 +29,7 @@ class Opening:
 
         under_way: list[Callable[[], None]] = []
         try:
-            # If this task is cancelled, the second function closes the session that nobody gets.
+            # If this task is cancelled, nobody receives the session: the second function closes it.
             return await aside(
                 lambda: self._blueprint.open(
                     self._place, self._name, self._device, under_way.append
@@ -53,6 +53,6 @@ class Opening:
 def aopen(model: Any, *, name: str | None = None, device: str = "auto", **options: Any) -> Opening:
     """Open a session as `sojourn.open` does, awaited. The session lives until it is closed.
 
-    Best use `async with sojourn.aopen(...) as session`, which closes it as well.
+    Prefer `async with sojourn.aopen(...) as session`, which closes it as well.
     """
     return Opening(Blueprint(model, **options), caller(), name, device)

@@ -143,8 +143,8 @@ class InlineBackend:
             # A variable may keep a fed buffer, and this one is the user's.
             fed = [array.copy() for array in fed]
         # A result may share memory with a variable, a constant, a feed or another result. The user
-        # may write to it, or keep it while the others change. Results of the drop-in may be other
-        # objects than arrays.
+        # may write to it, or keep it while the others change. The drop-in also has results that are
+        # no arrays.
         return [
             result.copy() if isinstance(result, np.ndarray) else result
             for result in self._host.step(step.number).run(fed)

@@ -72,7 +72,7 @@ def without_gpu() -> dict[str, str]:
 
 
 def everything(gpus: Sequence[Gpu], visible: str | None = None, only: str | None = None) -> Choice:
-    """All GPUs that the caller sees, for code that chooses among them by itself.
+    """All GPUs that the caller sees, none hidden, for code that chooses among them by itself.
 
     `only` lists those that the code will use, in the syntax of `visible`.
     """

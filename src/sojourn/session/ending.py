@@ -57,7 +57,7 @@ class Ending:
             cut_off = not stay.lifecycle.wait_to_close(left_until(deadline), closer)
         finally:
             if stay.lifecycle.is_telling_here():
-                self._finish(started, cut_off, closer)  # another thread would wait for us
+                self._finish(started, cut_off, closer)  # another thread would wait for our lock
             else:
                 # Also if a Ctrl-C arrived during the wait: steps are then cut off at once.
                 interrupts.to_the_end(lambda: self._finish(started, cut_off, closer), stay.hurry)
@@ -119,8 +119,8 @@ class Ending:
 
     @contextlib.contextmanager
     def _without_replacement(self, deadline: float | None) -> Iterator[None]:
-        """Wait until the deadline for a replacement of the worker that is under way; then kill the
-        new worker, and go on."""
+        """Keep the worker from being replaced during the block. Waits until the deadline for a
+        replacement that is under way, then kills the new worker."""
         lock = self._stay.keeping.lock
         if not lock.acquire(timeout=left_until(deadline)):
             self.is_impatient = True  # a worker that is still starting is killed as well

@@ -163,7 +163,7 @@ class Keeping:
                     )
                     return
                 except CheckpointError as error:
-                    if saved.prefix() == prefix:  # else moved by a save before it was opened there
+                    if saved.prefix() == prefix:  # else a save moved it: try again
                         raise CheckpointError(
                             f"state cannot be restored from {path}: {error}"
                         ) from error.__cause__

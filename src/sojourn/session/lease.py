@@ -115,7 +115,7 @@ class Terms:
 
 
 class Lease(Usable):
-    """A session lent to you. The lease lives until you close it; best use a `with` block.
+    """A session lent to you. The lease lives until you close it; prefer a `with` block.
 
     It can do everything that a session can, except close it: closing a lease only gives the session
     back. After the owner has closed the session, or `max_seconds` have passed, the next call raises

@@ -219,8 +219,8 @@ class Lifecycle:
             )
 
     def has_steps_beside(self, task: weakref.ref[Any]) -> bool:
-        """Whether steps of other tasks are under way. Steps of the asking task are discarded: if
-        one is still registered, a Ctrl-C has kept it from being unregistered."""
+        """Whether other steps are under way. Steps of the asking task are discarded: if one is
+        still registered, a Ctrl-C has kept it from being unregistered."""
         with self._lock:
             self._inside[:] = [step for step in self._inside if step.task != task]
             self._forget_the_lost()

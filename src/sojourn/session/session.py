@@ -33,7 +33,7 @@ Feeds = Mapping[str, Any]
 
 
 class Usable:
-    """All uses of a stay, except ending it."""
+    """The part that a session and a lease share: every use of a stay except ending it."""
 
     _stay: Stay
 
@@ -143,7 +143,7 @@ class Usable:
         return self.run(self._all_outputs(misplaced), inputs)
 
     async def acall(self, *misplaced: Any, **inputs: Any) -> Any:
-        """Like a call of the session, awaited."""
+        """Like `session(...)`, awaited."""
         return await self.arun(self._all_outputs(misplaced), inputs)
 
     def _all_outputs(self, misplaced: tuple[Any, ...]) -> str | None:
@@ -210,7 +210,7 @@ class Usable:
 
 
 class Session(Usable):
-    """One stay of one model on one device. It lives until `close()`; best use a `with` block."""
+    """One stay of one model on one device. It lives until `close()`; prefer a `with` block."""
 
     def __init__(self, stay: Stay) -> None:
         self._stay = stay

@@ -200,7 +200,7 @@ def _owned(name: str, pause: Callable[[], None]) -> tuple[str, int]:
         try:
             fd = owned_folders.make(path)
         except FileExistsError:
-            if not owned_folders.is_owned(path):  # but not swept: the file system has no locks
+            if not owned_folders.is_owned(path):  # unowned but not swept: no locks here
                 break
         else:
             if fd >= 0:

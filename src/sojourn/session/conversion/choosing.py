@@ -1,8 +1,8 @@
 """Choose the engines that a model runs on, from the facts about them. Pure.
 
-A switch must be a clear win over all batch sizes that were timed, and a loss at none. If one engine
-is best for few rows and another for many, both are used if that is again a clear win, and if they
-do not hold too much memory.
+A switch must be a clear win on average over all batch sizes that were timed, and no loss at any. If
+one engine is best for few rows and another for many, both are used if that is again a clear win,
+and if they do not hold too much memory.
 """
 
 from __future__ import annotations
