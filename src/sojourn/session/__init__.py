@@ -1,8 +1,8 @@
 """One stay of one model: its state machine, its handles, its receipt.
 
-`states.py` decides, `stay.py` carries out, `beginning.py` and `ending.py` begin and end it,
-`session.py` is what the user holds, `opening.py` turns what the user has into something an engine
-can load, `feeding.py` checks what goes in.
+`states.py` decides, `stay.py` carries out, `beginning.py` and `ending.py` begin and end the stay,
+`session.py` is the handle that the user holds, `opening.py` turns the user's model into something
+an engine can load, `feeding.py` checks the inputs.
 """
 
 from sojourn.session.aopening import aopen

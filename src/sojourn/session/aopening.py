@@ -1,4 +1,4 @@
-"""`sojourn.aopen`: open a session while the event loop goes on."""
+"""`sojourn.aopen`: open a session without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sojourn.values import Place, caller
 
 
 class Opening:
-    """A session to be: `async with` it, or `await` it and close what comes."""
+    """A session that is not open yet: use `async with`, or `await` it and close the session."""
 
     def __init__(self, blueprint: Blueprint, place: Place, name: str | None, device: str) -> None:
         self._blueprint = blueprint
@@ -29,7 +29,7 @@ class Opening:
 
         under_way: list[Callable[[], None]] = []
         try:
-            # If we are cancelled meanwhile, it would never be closed.
+            # If this task is cancelled, nobody receives the session: the second function closes it.
             return await aside(
                 lambda: self._blueprint.open(
                     self._place, self._name, self._device, under_way.append
@@ -51,8 +51,8 @@ class Opening:
 
 
 def aopen(model: Any, *, name: str | None = None, device: str = "auto", **options: Any) -> Opening:
-    """Open a session as `sojourn.open` does, awaited. It lives until it is closed.
+    """Open a session as `sojourn.open` does, awaited. The session lives until it is closed.
 
-    Best by `async with sojourn.aopen(...) as session`, which closes it as well.
+    Prefer `async with sojourn.aopen(...) as session`, which closes it as well.
     """
     return Opening(Blueprint(model, **options), caller(), name, device)

@@ -1,6 +1,6 @@
-"""Where a session's engine lives: a worker of its own, or the caller's process.
+"""The process in which a session's engine runs: a worker of its own, or the caller's process.
 
-Both answer the same calls, so that the session above them has one way of doing things.
+Both kinds have the same interface, so that the session above needs no special cases.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from sojourn.process.sandbox import Applied
 
 T = TypeVar("T")
-_SETTLE_SECONDS = 0.002  # between two looks
+_SETTLE_SECONDS = 0.002  # between two checks
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What an ending gave back."""
+    """The memory that the end of a backend gave back."""
 
     returned_bytes: int
     residue: Residue
@@ -40,19 +40,19 @@ class Account:
 
 
 class Backend(Protocol):
-    """Carries out steps and operations, is measured, and is ended."""
+    """Runs steps and operations of an engine; can be measured and ended."""
 
     @property
     def pid(self) -> int:
-        """The process that the engine lives in."""
+        """The process in which the engine runs."""
 
     @property
     def pidfd(self) -> int:
-        """Readable once it has ended; -1 if it ends with us."""
+        """A descriptor that is readable once the worker has ended; -1 for this process."""
 
     @property
     def sandbox(self) -> Applied | None:
-        """What an untrusted model is closed off by."""
+        """The restrictions in force for an untrusted model."""
 
     def step(
         self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
@@ -62,7 +62,7 @@ class Backend(Protocol):
     async def astep(
         self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
     ) -> Sequence[np.ndarray]:
-        """The same, awaited."""
+        """Like `step`, awaited."""
 
     def call(
         self,
@@ -85,24 +85,24 @@ class Backend(Protocol):
         deadline: float | None = None,
         may_wait: bool = True,
     ) -> tuple[Any, Sequence[np.ndarray]]:
-        """The same, awaited."""
+        """Like `call`, awaited."""
 
     def answer_with(self, answer: Answer) -> None:
-        """From now on the engine may ask us, and `answer` is what it hears."""
+        """Have questions that the engine asks its client answered by `answer` from now on."""
 
     def drain_awaited(self, deadline: float | None) -> None:
-        """Wait for what the event loop of this very thread waits for, which cannot do so now."""
+        """Wait for calls awaited by this thread's event loop, which this very thread blocks."""
 
     def settle(self, deadline: float | None) -> None:
-        """Wait until it carries out nothing any more, also of what nobody waits for."""
+        """Wait until the engine is idle; this includes calls whose callers have given up."""
 
     def footprint(self) -> Footprint: ...
 
     def death(self) -> WorkerDied | None:
-        """How it died, if it has."""
+        """Return how the worker died, if it did."""
 
     def is_calling_us(self) -> bool:
-        """Whether this thread answers a question of the engine's, which waits for the answer."""
+        """Whether this thread is answering a question of the engine, which waits for it."""
 
     def kill(self) -> None: ...
 
@@ -111,12 +111,13 @@ class Backend(Protocol):
     def release(self) -> None: ...
 
 
-# By a deadline.
+# Makes a backend by the given deadline.
 MakeBackend = Callable[[float | None], Backend]
 
 
 class InlineBackend:
-    """The caller's own process: a safe life cycle and fast steps, but no memory back."""
+    """The engine in the caller's own process: a safe life cycle and fast steps, but TensorFlow
+    keeps the memory."""
 
     pidfd = -1
     sandbox: Applied | None = None
@@ -124,7 +125,8 @@ class InlineBackend:
     def __init__(self, pid: int, kind: str) -> None:
         self.pid = pid
         self._host = Host()
-        # What is awaited, on its way to a thread and there, where it goes on when it is given up.
+        # Marks of awaited calls: queued for a thread, running in one, and still awaited. A running
+        # call whose caller gives up runs on.
         self._queued: set[object] = set()
         self._running: set[object] = set()
         self._awaited: set[object] = set()
@@ -140,8 +142,9 @@ class InlineBackend:
         if not step.adoptable:
             # A variable may keep a fed buffer, and this one is the user's.
             fed = [array.copy() for array in fed]
-        # A result may be the memory of a variable, a constant, a feed or another result, and the
-        # user may change it, or keep it while they change. What is no array is the drop-in's.
+        # A result may share memory with a variable, a constant, a feed or another result. The user
+        # may write to it, or keep it while the others change. The drop-in also has results that are
+        # no arrays.
         return [
             result.copy() if isinstance(result, np.ndarray) else result
             for result in self._host.step(step.number).run(fed)
@@ -177,7 +180,7 @@ class InlineBackend:
         return await self._aside(lambda: self.call(name, arguments, arrays, result=result))
 
     async def _aside(self, work: Callable[[], T]) -> T:
-        # It computes in this process, and the loop must go on: here a thread is the only way.
+        # The engine computes in this process: only a thread keeps the event loop unblocked.
         import asyncio
 
         mark = object()
@@ -185,7 +188,7 @@ class InlineBackend:
         def carry_out() -> T:
             self._running.add(mark)
             try:
-                self._queued.remove(mark)  # KeyError: it was given up before it began
+                self._queued.remove(mark)  # KeyError: the caller gave up before it began
                 return work()
             finally:
                 self._running.discard(mark)
@@ -199,7 +202,7 @@ class InlineBackend:
             self._awaited.discard(mark)
 
     def answer_with(self, answer: Answer) -> None:
-        """Functions of this process are called directly."""
+        """Do nothing: an engine in this process calls functions of the client directly."""
 
     def drain_awaited(self, deadline: float | None) -> None:
         with contextlib.suppress(NoAnswer):
@@ -215,7 +218,7 @@ class InlineBackend:
             time.sleep(_SETTLE_SECONDS)
 
     def footprint(self) -> Footprint:
-        """What this process has grown by since the session was opened."""
+        """The growth of this process since the session was opened."""
         held = max(0, _anonymous() - self._before)
         return Footprint(held, held)
 
@@ -223,10 +226,10 @@ class InlineBackend:
         return False  # a thread never waits for its own steps anyway
 
     def death(self) -> None:
-        """It ends with us."""
+        """Return None: this process is alive."""
 
     def kill(self) -> None:
-        """Steps in this process cannot be cut off."""
+        """Do nothing: steps in this process cannot be cut off."""
 
     def end(self, held: Footprint) -> Account:
         before = _anonymous()
@@ -241,7 +244,7 @@ class InlineBackend:
         )
 
     def release(self) -> None:
-        """There are no descriptors."""
+        """Do nothing: no descriptors are held."""
 
 
 def _anonymous() -> int:

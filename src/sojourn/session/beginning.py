@@ -1,5 +1,5 @@
-"""How a stay begins: a worker and an engine, or nothing is left; and how another worker takes the
-place of one that has died."""
+"""The opening of a stay (worker and engine, or nothing is left over), and the replacement of a
+worker that has died."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from sojourn.values import Footprint, Signature
 if TYPE_CHECKING:
     from sojourn.session.stay import Stay
 
-# Told of an opening that has begun, with what calls it off.
+# Is called when an opening has begun, with the function that cancels it.
 IsUnderWay = Callable[[Callable[[], None]], None]
 _OPENING = frozenset({State.OPENING})
-_PATIENCE_SECONDS = 5.0  # with those who are in a step of a worker that has died
+_PATIENCE_SECONDS = 5.0  # how long to wait for callers still in a step of the dead worker
 
 
 class Beginning:
-    """How one stay begins: its worker, its engine, and another worker in the place of one."""
+    """Opens one stay: starts its worker, loads its engine, and replaces a worker that died."""
 
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
@@ -45,9 +45,9 @@ class Beginning:
         is_under_way: IsUnderWay | None = None,
     ) -> None:
         """Make the backend and load the engine, both within the timeout. If this raises, nothing
-        of it is left.
+        is left over.
 
-        `is_under_way` is called once there is a worker, with what ends it.
+        `is_under_way` is called once the worker exists, with the function that kills it.
         """
         stay = self._stay
         deadline = deadline_after(timeout)
@@ -65,21 +65,21 @@ class Beginning:
             self.abandon(late)
             raise late from None
         except BaseException as error:
-            self.abandon(error)  # Ctrl-C may come at any moment, and only we have this session
+            self.abandon(error)  # also after a Ctrl-C: nobody else has a reference to this session
             raise
 
     def _start(self, backend: Backend) -> None:
-        """The backend is there; the engine is not loaded yet."""
+        """Attach the backend, whose engine is not loaded yet."""
         stay = self._stay
         stay.backend = backend
         stay.pid = backend.pid
-        self._opened = time.monotonic()  # one clock for all processes, which is never set
+        self._opened = time.monotonic()  # shared by all processes, and never adjusted
         self.describe(stay.device)
         if stay.ending.is_impatient:
             backend.kill()
 
     def describe(self, device: str) -> None:
-        """Tell other processes what it is, and on which device."""
+        """Publish the facts about the session, now on this device, on its status page."""
         stay = self._stay
         stay.device = device
         stay.lifecycle.page.describe(
@@ -99,7 +99,7 @@ class Beginning:
         arrays: Sequence[np.ndarray],
         deadline: float | None = None,
     ) -> None:
-        """Load the engine."""
+        """Load the engine in the worker."""
         stay = self._stay
         try:
             loaded, _ = stay.operate("load", load, arrays, _Loaded, deadline)
@@ -109,19 +109,19 @@ class Beginning:
         stay.signature = loaded.signature
         stay.keeping.operations = frozenset(loaded.operations)
         before = stay.lifecycle.happened_in(_OPENING, Input.OPENED, stay.owner)
-        if before not in _OPENING:  # the program exits
+        if before not in _OPENING:  # closed meanwhile: the program exits
             raise stay.refusal(before)
 
     def replace_backend(self, new_backend: MakeBackend, deadline: float | None) -> bool:
-        """Another worker in the place of one that has died; its engine is not loaded yet.
+        """Replace the worker that has died; the engine of the new one is not loaded yet.
 
-        False, and nothing is left, if a subscriber has closed the session meanwhile.
+        Returns False, with no worker left over, if a subscriber has closed the session meanwhile.
         """
         stay = self._stay
         assert stay.backend is not None
         if stay.lifecycle.state is not State.OPENING:
             return False
-        # Those who saw it die still look at its lanes.
+        # Callers in steps of the dead worker still use its lanes.
         stay.lifecycle.wait_idle(left_until(deadline, most=_PATIENCE_SECONDS))
         stay.lifecycle.leave_behind()
         stay.backend.end(Footprint(0))
@@ -137,13 +137,13 @@ class Beginning:
         return True
 
     def came_back(self) -> bool:
-        """The new worker is ready; False if the session has been closed meanwhile."""
+        """Mark the session ready with its new worker; False if it has been closed meanwhile."""
         stay = self._stay
         stay.how_it_died = None
         return stay.lifecycle.happened_in(_OPENING, Input.OPENED, stay.owner) in _OPENING
 
     def abandon(self, error: BaseException) -> None:
-        """End it before its first use: loading has failed, or was interrupted."""
+        """End the stay before its first use, because loading failed or was interrupted."""
         stay = self._stay
         stay.lifecycle.failure = in_a_line(error)
         stay.closed_at = stay.closed_at or stay.owner
@@ -153,7 +153,7 @@ class Beginning:
             stay.backend.end(Footprint(0))
             stay.backend.release()
         elif before not in (State.OPENING, State.CLOSED):
-            stay.close(0, stay.owner)  # it is ready, or the exit of the program closes it
+            stay.close(0, stay.owner)  # it became ready, or the exit of the program is closing it
         open_stays.discard(stay)
 
 

@@ -2,13 +2,13 @@
 
 A path is a folder with TensorFlow's own checkpoint files (`state.index`, `state.data-...`, and
 `checkpoint`, so that `tf.train.load_checkpoint(path)` finds them) and `manifest.json`, which holds
-the size and SHA-256 of each and a seal over itself.
+the size and SHA-256 of each file and a seal over itself.
 
 The worker only has TensorFlow write its files, into a hidden folder beside the path. All else is
 done here, in the client: it outlives a worker that dies in the middle, needs no TensorFlow, and
-can tell a full disk from a full memory. Nothing counts before everything was synced, read back
-from the disk and renamed into place; until then, whatever was at the path before is untouched.
-How a folder takes the place of another: `sojourn.session.folders`.
+can tell a full disk from exhausted memory. A save counts only after everything was synced, read
+back from the disk and renamed into place; until then, the previous content of the path is
+untouched. How one folder replaces another: `sojourn.session.folders`.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ _POINTER = "checkpoint"
 _FORMAT = 1
 _CHUNK_BYTES = 2**20
 _MOST_MANIFEST_BYTES = 2**26
-# What is there may not be a file: opening a pipe would wait for a writer.
+# Non-blocking, because the name may not be a file: opening a pipe would wait for a writer.
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What a worker tells of the checkpoint it has written."""
+    """A worker's description of the checkpoint that it has written."""
 
     variables: list[str]
     uninitialized: list[str]
 
 
 class FileFacts(msgspec.Struct, frozen=True):
-    """One file of a saved state."""
+    """Size and checksum of one file of a saved state."""
 
     bytes: int
     sha256: str
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What belongs to a saved state. `seal` is the SHA-256 of all the rest."""
+    """The content of `manifest.json`. `seal` is the SHA-256 of all other fields."""
 
     format: int
     session: str
@@ -68,23 +68,23 @@ class Manifest(msgspec.Struct, frozen=True):
     seal: str = ""
 
     def sealed(self) -> Manifest:
-        """With the right seal."""
+        """Return a copy with the correct seal."""
         bare = msgspec.json.encode(msgspec.structs.replace(self, seal=""))
         return msgspec.structs.replace(self, seal=hashlib.sha256(bare).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A state that can be restored. Its folder stays until it has been."""
+    """A state that can be restored. Its folder is not removed before the `opened` block ends."""
 
     folder: int  # a descriptor
     path: str
-    name: str  # of TensorFlow's files in it
+    name: str  # the name of TensorFlow's checkpoint in the folder
     may_lack: list[str]
     has_values: bool = True
 
     def prefix(self) -> bytes:
-        """Where TensorFlow's files are now: a save that replaced this state has moved it."""
+        """The current prefix of TensorFlow's files: a save that replaces this state moves them."""
         try:
             folder = os.readlink(f"/proc/self/fd/{self.folder}")
         except OSError:  # no /proc
@@ -93,7 +93,7 @@ class Saved:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """By which a process that opens the folder by name knows that it is this one."""
+        """Device and inode, by which a process that opens the folder by name recognises it."""
         found = os.fstat(self.folder)
         return found.st_dev, found.st_ino
 
@@ -101,10 +101,10 @@ class Saved:
 def write(path: str, produce: Callable[[bytes], Written], session: str) -> None:
     """Save to `path`. `produce` writes TensorFlow's files under the prefix it is given.
 
-    When this returns, the state is on the disk. When it raises, what was there before still is, or
-    the error says that the new state is there.
+    When this returns, the state is on the disk. When it raises, the previous state is still there,
+    or the error says that the new state is in place.
     """
-    path = os.path.realpath(path)  # a link stays, and leads to the new state
+    path = os.path.realpath(path)  # a symbolic link is kept, and leads to the new state
     with _explaining(path):
         if os.path.ismount(path):
             raise CheckpointError("a mount point cannot be replaced; a folder below it can")
@@ -114,7 +114,7 @@ def write(path: str, produce: Callable[[bytes], Written], session: str) -> None:
             _require_replaceable(site)
             with site.prepared() as (name, folder):
                 mode = stat.S_IMODE(os.fstat(folder).st_mode)
-                os.fchmod(folder, stat.S_IRWXU)  # until it is known who may read it
+                os.fchmod(folder, stat.S_IRWXU)  # until `_dress` sets the final mode
                 prefix = os.path.join(os.path.dirname(path), name, STATE)
                 _fill(folder, lambda: produce(os.fsencode(prefix)), session)
                 _dress(folder, mode, site)
@@ -125,10 +125,10 @@ def write(path: str, produce: Callable[[bytes], Written], session: str) -> None:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[Saved]:
-    """The state at `path`, after every byte of it was checked; whole until the end, even if it is
-    replaced meanwhile.
+    """Provide the state at `path`, after checking every byte; it stays whole until the block ends,
+    even if it is replaced meanwhile.
 
-    Also a plain checkpoint of TensorFlow's, by its prefix; those have no checksums of ours.
+    `path` may also be the prefix of a plain TensorFlow checkpoint, which has no checksums of ours.
     """
     path = os.path.realpath(path)
     with contextlib.ExitStack() as stack:
@@ -138,7 +138,7 @@ def opened(path: str) -> Iterator[Saved]:
 
 
 def remove(path: str) -> None:
-    """Remove a saved state, or what there is of it. Whatever else is in the folder stays."""
+    """Remove a saved state, even an incomplete one. Other files in the folder stay."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -156,7 +156,7 @@ def _find(path: str, stack: contextlib.ExitStack) -> Saved:
         return Saved(folder, above, name, [])
     try:
         site = stack.enter_context(site_of(path, _is_part, reading=True))
-        with contextlib.suppress(OSError):  # we may be allowed to read only
+        with contextlib.suppress(OSError):  # we may have read permission only
             site.settle()
         folder = stack.enter_context(site.opened())
     except (FileNotFoundError, NotADirectoryError):
@@ -189,7 +189,7 @@ def _fill(folder: int, produce: Callable[[], Written], session: str) -> None:
     for name in [*files, MANIFEST]:
         with _file(folder, name) as fd:
             os.fsync(fd)
-            if hasattr(os, "posix_fadvise"):  # the next read is to be from the disk
+            if hasattr(os, "posix_fadvise"):  # the check below is to read from the disk
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     os.fsync(folder)
     for name, facts in _read_manifest(folder).files.items():
@@ -211,12 +211,13 @@ def _require_replaceable(site: Site) -> None:
 
 
 def _require_only_state(folder: int) -> dict[str, FileFacts]:
-    """What the folder has of what it lists. Raise if it has anything else, as far as sizes tell."""
+    """Return the listed files that the folder has. Raise if it has any other file, as far as names
+    and sizes tell."""
     names = os.listdir(folder)
     try:
         listed = _read_manifest(folder).files if names else {}
     except CheckpointError:
-        raise _foreign(names) from None  # some other program has a file of this name, too
+        raise _foreign(names) from None  # a `manifest.json` of some other program
     foreign = []
     for name in names:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -236,12 +237,12 @@ def _foreign(names: list[str]) -> CheckpointError:
 
 
 def _is_part(name: str) -> bool:
-    """Whether a file of a saved state, or of one that was never finished, can have this name."""
+    """Whether a file of a saved state, finished or not, can have this name."""
     return name in (MANIFEST, _POINTER) or name.startswith(f"{STATE}.")
 
 
 def _dress(folder: int, mode: int, site: Site) -> None:
-    """Owner, mode and access list of what is replaced, also of each file."""
+    """Copy owner, mode and access list from the folder that is replaced, and from each file."""
     if site.status() is None:
         os.fchmod(folder, mode)
         return
@@ -253,7 +254,7 @@ def _dress(folder: int, mode: int, site: Site) -> None:
 
 
 def _follow(site: Site, replaced: str, folder: int) -> None:
-    """Stay in the current folder, if that is what was replaced."""
+    """If the replaced folder was the current one, change to the new folder."""
     with contextlib.suppress(OSError):  # the current folder may have been removed
         found = site.status(replaced)
         if found is not None and os.path.samestat(found, os.stat(os.curdir)):
@@ -311,10 +312,11 @@ def _check_file(folder: int, name: str, facts: FileFacts) -> None:
 
 
 def _facts(folder: int, name: str, most: float = math.inf) -> FileFacts:
-    """Of a file, or of its beginning if it has more than `most` bytes."""
+    """Size and SHA-256 of a file, or of its beginning if it has more than `most` bytes."""
     digest = hashlib.sha256()
     size = 0
-    # From the kernel: what a thread has from malloc stays with its arena, a chunk for each thread.
+    # Mapped, not malloc'ed: memory that malloc gives a thread stays in that thread's arena, so
+    # each thread would keep a chunk.
     with (
         mmap.mmap(-1, _CHUNK_BYTES) as buffer,
         memoryview(buffer) as view,
@@ -331,7 +333,7 @@ def _facts(folder: int, name: str, most: float = math.inf) -> FileFacts:
 def _file(folder: int, name: str, flags: int = _READ) -> Iterator[int]:
     fd = os.open(name, flags, 0o666, dir_fd=folder)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):  # a link may lead to a device without an end
+        if not stat.S_ISREG(os.fstat(fd).st_mode):  # a link may lead to an endless device
             raise CheckpointError(f"{name} is not a file")
         yield fd
     finally:
@@ -347,7 +349,7 @@ def _listed(names: list[str]) -> str:
 
 @contextlib.contextmanager
 def _explaining(path: str, writing: bool = True) -> Iterator[None]:
-    """Errors that say what was tried, where, and which kind of trouble it was."""
+    """Raise errors that say what was tried, where, and what kind of trouble occurred."""
     doing = "state cannot be saved to" if writing else "state cannot be restored from"
     try:
         yield
@@ -368,7 +370,7 @@ def _trouble(error: OSError, path: str) -> str:
 
 
 def _translated(message: str, path: str) -> str:
-    """What TensorFlow says when it writes, in plain words where it is about the disk."""
+    """Return TensorFlow's message, in plain words where the disk was the cause."""
     if "No space left" in message or "Disk quota" in message:
         return _full(path)
     if "Read-only file system" in message:

@@ -18,13 +18,13 @@ _current: ContextVar[Usable | None] = ContextVar("sojourn_current", default=None
 
 
 def current() -> Usable | None:
-    """The default session here, or None."""
+    """Return the default session of this context, or None."""
     return _current.get()
 
 
 @contextmanager
 def as_default(session: Usable) -> Iterator[Usable]:
-    """Make it the default inside the block. Leaving the block does not close it."""
+    """Make the session the default inside the block. Leaving the block does not close it."""
     token = _current.set(session)
     try:
         yield session

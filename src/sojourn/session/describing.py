@@ -1,4 +1,4 @@
-"""A model as the user has it, and as an engine is given it."""
+"""Convert a model from what the user has to what an engine receives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Arrays = list[np.ndarray]
 
 
 def described(model: Any, inline: bool, chosen: Load) -> tuple[Load, Arrays]:
-    """What the engine is given, and the arrays that go with it."""
+    """Return the `Load` for the engine, and the arrays that are sent with it."""
     if isinstance(model, Found):
         return replace(chosen, kind=model.kind.name, path=model.path), []
     live = _described_if_live(model, chosen) if "tensorflow" in sys.modules else None
@@ -46,7 +46,7 @@ def _require_no_arguments(build: Callable[..., Any]) -> None:
     try:
         takes = inspect.signature(build)
     except (TypeError, ValueError):
-        return  # it does not tell
+        return  # it has no signature that can be read
     try:
         takes.bind()
     except TypeError as error:
@@ -58,7 +58,8 @@ def _require_no_arguments(build: Callable[..., Any]) -> None:
 
 
 def _described_if_live(model: Any, chosen: Load) -> tuple[Load, Arrays] | None:
-    """The same for an object of TensorFlow's, which the caller has loaded then."""
+    """Like `described`, for TensorFlow objects; None for other objects. The caller has imported
+    TensorFlow."""
     from sojourn.engines import tensorflow, tracing
 
     if tensorflow.is_graph(model):
@@ -73,7 +74,7 @@ def _described_if_live(model: Any, chosen: Load) -> tuple[Load, Arrays] | None:
 
 
 def base_name(model: Any) -> str:
-    """What sessions of it are named after."""
+    """The name of the model, after which its sessions are named."""
     if isinstance(model, str | os.PathLike):
         base = os.path.basename(os.path.normpath(os.fspath(model)))
     else:
@@ -83,7 +84,7 @@ def base_name(model: Any) -> str:
 
 
 def listed_tags(tags: Any) -> list[str] | None:
-    """One tag of a SavedModel or several, as a list."""
+    """One or several tags of a SavedModel, as a list."""
     if tags is None:
         return None
     if isinstance(tags, str) or not isinstance(tags, Iterable):

@@ -1,4 +1,4 @@
-"""Which device a session goes to. Pure: takes what was found, returns a choice.
+"""Choose the device of a session. Pure: takes the GPUs that were found, returns a choice.
 
 A worker is confined to its device by `CUDA_VISIBLE_DEVICES` in its environment, set before CUDA
 starts there: by UUID, because numbers mean different devices to different libraries.
@@ -13,14 +13,14 @@ from sojourn.errors import DeviceError
 from sojourn.probes.gpu import Gpu
 from sojourn.values import format_bytes
 
-# A device with less than this is full: CUDA's own context would hardly fit.
+# A device with fewer free bytes counts as full: CUDA's own context would hardly fit.
 _LEAST_BYTES = 512 * 2**20
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where a session goes: its name for people, its environment, and what to warn of."""
+    """The device of a session: its label, the worker's environment, and a warning for the user."""
 
     label: str
     gpu: Gpu | None = None
@@ -29,17 +29,17 @@ class Choice:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether bytes may be held on a GPU."""
+        """Whether the session may hold memory on a GPU."""
         return self.label.startswith("gpu")
 
 
 def choose(
     wanted: str, gpus: Sequence[Gpu], visible: str | None = None, needed_bytes: int | None = None
 ) -> Choice:
-    """The device for `"auto"`, `"cpu"`, `"gpu"`, `"gpu:1"` or `"gpu:<uuid>"`.
+    """Choose the device for `"auto"`, `"cpu"`, `"gpu"`, `"gpu:1"` or `"gpu:<uuid>"`.
 
-    `visible` is the caller's own CUDA_VISIBLE_DEVICES: what it hides is not there for us either,
-    and numbers count what it shows.
+    `visible` is the caller's own CUDA_VISIBLE_DEVICES: GPUs that it hides are never chosen, and
+    numbers count only those that it shows.
     """
     kind, _, which = wanted.partition(":")
     kind = kind.lower()
@@ -66,15 +66,15 @@ def choose(
 
 
 def without_gpu() -> dict[str, str]:
-    """The environment of a worker that is made before anybody has chosen: a GPU could be chosen
-    only before TensorFlow starts, so that it is for sessions on the CPU."""
+    """The environment of a worker that is made before its session: for the CPU, because a GPU must
+    be chosen before TensorFlow starts."""
     return dict(_NO_GPU)
 
 
 def everything(gpus: Sequence[Gpu], visible: str | None = None, only: str | None = None) -> Choice:
-    """All that the caller sees, for code that chooses by itself; nothing is hidden from it.
+    """All GPUs that the caller sees, none hidden, for code that chooses among them by itself.
 
-    `only`, in the way of `visible`, are those of them that it will use.
+    `only` lists those that the code will use, in the syntax of `visible`.
     """
     shown = _shown(gpus, visible)
     used = [str(shown.index(gpu)) for gpu in _shown(shown, only)]
@@ -116,7 +116,7 @@ def _shown(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
             continue
         matching = [gpu for gpu in gpus if entry and gpu.uuid.lower().startswith(_full(entry))]
         if len(matching) != 1:
-            break  # as CUDA does: what follows an entry it does not know is hidden
+            break  # as in CUDA: everything after an unknown entry is hidden
         shown.append(matching[0])
     return shown
 

@@ -1,4 +1,4 @@
-"""How a stay ends: closed by its owner, forgotten by everybody, or left open at the exit."""
+"""The ways in which a stay ends: closed by its owner, garbage-collected, or closed at exit."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Ending:
         self._stay = stay
         self._finishing = threading.Lock()
         self._when_gone: weakref.finalize[..., Any] | None = None
-        self.is_impatient = False  # a thread that closes it does not wait for a new worker
+        self.is_impatient = False  # set by a close that does not wait for a replacement worker
 
     def close(self, timeout: float | None, place: Place) -> Receipt:
-        """Refuse new steps, let running ones finish, end the worker, hand over the receipt."""
+        """Refuse new steps, let running ones finish, end the worker, return the receipt."""
         stay = self._stay
         deadline = deadline_after(timeout)
         with self._without_replacement(deadline):
@@ -45,46 +45,46 @@ class Ending:
                 raise SessionClosed(f"session {stay.name!r} was never opened")
             return stay.receipt
         # Another thread may be closing it already, with a longer timeout: the first timeout to
-        # pass cuts off what runs, and the first thread to finish writes the receipt.
+        # expire cuts off running steps, and the first thread to finish writes the receipt.
         started = time.monotonic()
         closer = threading.get_ident()
         cut_off = True
         try:
             if stay.backend is not None and stay.backend.is_calling_us():
-                deadline = started  # what runs waits for us
+                deadline = started  # do not wait: the running step itself waits for this thread
             elif stay.backend is not None:
                 stay.backend.drain_awaited(deadline)
             cut_off = not stay.lifecycle.wait_to_close(left_until(deadline), closer)
         finally:
             if stay.lifecycle.is_telling_here():
-                self._finish(started, cut_off, closer)  # another thread would wait for us
+                self._finish(started, cut_off, closer)  # another thread would wait for our lock
             else:
-                # Also when Ctrl-C came while we waited: then at once.
+                # Also if a Ctrl-C arrived during the wait: steps are then cut off at once.
                 interrupts.to_the_end(lambda: self._finish(started, cut_off, closer), stay.hurry)
         assert stay.receipt is not None
         return stay.receipt
 
     def refuse_steps(self, place: Place) -> State:
-        """From now on there are no new steps; returns the state before."""
+        """Refuse new steps from now on; returns the state before."""
         stay = self._stay
         if stay.is_foreign:
             raise stay.refusal(stay.lifecycle.state)
 
         def note() -> None:
-            # Before the event: those who are refused from now on want to know.
+            # Set before the event is sent: callers that are refused from now on report it.
             stay.closed_at = place
 
         return stay.lifecycle.happened_in(CLOSABLE, Input.CLOSE_ASKED, place, note)
 
     def watch(self, handle: object, when_gone: Callable[[], None]) -> None:
-        """Do this if the handle is garbage-collected before the end."""
+        """Call `when_gone` if the handle is garbage-collected before the stay ends."""
         self._when_gone = net(handle, when_gone)
 
     def forgotten(self) -> None:
-        """It was garbage-collected: warn, and close it in the background.
+        """Warn that the handle was garbage-collected, and close the stay in the background.
 
         This runs inside the garbage collector, perhaps while this very thread holds one of our
-        locks, so it may not wait for any.
+        locks, so it must not wait for any lock.
         """
         stay = self._stay
         if not self._end_in_background(self._close_forgotten):
@@ -97,7 +97,7 @@ class Ending:
         )
 
     def dropped(self) -> None:
-        """The same where it is not a mistake."""
+        """Close the stay in the background without a warning: dropping it was no mistake."""
         self._end_in_background(lambda: self.close(0, self._stay.owner))
 
     def _end_in_background(self, close: Callable[[], object]) -> bool:
@@ -105,7 +105,7 @@ class Ending:
         if stay.receipt is not None or stay.is_foreign or stay.lifecycle.state is State.CLOSED:
             return False
         try:
-            # It measures before it ends the worker, for the receipt.
+            # A thread, because the close measures the worker for the receipt before it ends it.
             threading.Thread(target=close, name="sojourn-forgotten").start()
         except RuntimeError:
             stay.hurry()  # the interpreter exits and starts no threads
@@ -119,10 +119,11 @@ class Ending:
 
     @contextlib.contextmanager
     def _without_replacement(self, deadline: float | None) -> Iterator[None]:
-        """A worker that is being replaced comes first, for as long as we have time."""
+        """Keep the worker from being replaced during the block. Waits until the deadline for a
+        replacement that is under way, then kills the new worker."""
         lock = self._stay.keeping.lock
         if not lock.acquire(timeout=left_until(deadline)):
-            self.is_impatient = True  # the worker that is next on its way ends as well
+            self.is_impatient = True  # a worker that is still starting is killed as well
             self._stay.hurry()
             lock.acquire()
         try:
@@ -135,7 +136,7 @@ class Ending:
         for terms in list(stay.leases):
             terms.end(f"session {stay.name!r} was closed by its owner at {stay.closed_at}")
         if cut_off:
-            stay.footprint()  # remembered, for it holds nothing after this
+            stay.footprint()  # sets `last_held`: after the kill nothing can be measured
             stay.hurry()
         with self._finishing:
             if stay.receipt is None:
@@ -149,10 +150,10 @@ class Ending:
         if held.host_bytes == 0:
             held = stay.last_held
         account = backend.end(held)
-        # Those whose step was cut off still look at the lanes; they leave now.
+        # Callers whose steps were cut off still use the lanes; wait until they have left.
         stay.lifecycle.wait_to_close(5.0, closer)
         backend.release()
-        stay.comeback = None  # which keeps what it would load
+        stay.comeback = None  # frees the model and arrays that it would load
         stay.receipt = Receipt(
             session=stay.name,
             held_bytes=held.host_bytes,
@@ -194,7 +195,7 @@ def _close_all_at_exit() -> None:
     for stay in list(open_stays):
         if stay.is_foreign:
             continue
-        stay.ending.is_impatient = True  # a worker that is still on its way ends as it comes
+        stay.ending.is_impatient = True  # a worker that is still starting is killed
         if stay.backend is not None:
             try:
                 stay.close(timeout=0, place=AT_EXIT)

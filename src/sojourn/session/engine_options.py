@@ -1,4 +1,4 @@
-"""`engine_options=` of `sojourn.open`: how an engine computes, not what."""
+"""`engine_options=` of `sojourn.open`: options of how an engine computes, not of what."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from sojourn.values import arguments
 
 _TENSORFLOW = "tensorflow"
-_MOST_THREADS = 1024  # more than any machine has cores for: a typing error, or an attack
+_MOST_THREADS = 1024  # more threads than any machine has cores for are a typo or an attack
 NAMES = ("threads", "jit_compile")
 
 
 def checked(options: Any, engine: str, inline: bool) -> dict[str, Any]:
-    """The options as fields of a `Load`. Raises TypeError or ValueError for what makes no sense."""
+    """Return the options as fields of a `Load`. Raises TypeError or ValueError for invalid ones."""
     if options is None:
         return {}
     if not isinstance(options, Mapping):

@@ -1,10 +1,10 @@
-"""What goes into a step: converted where that is harmless, refused where it would be damaged.
+"""The inputs of a step: converted where that is harmless, refused where it would lose data.
 
 By convention, as in TensorFlow, float64 narrows to float32 and integers widen to floats; both may
-round. What TensorFlow damages without a word is an InputError here: complex to real, real to
-integer, numbers that do not fit, None among objects, masks. Text arrives as UTF-8 bytes.
+round. Conversions that lose data silently in TensorFlow raise InputError here: complex to real,
+real to integer, numbers that do not fit, None among objects, masks. Text arrives as UTF-8 bytes.
 
-Nothing here runs for an array that has the right dtype and shape already.
+This module is not used for an array that has the right dtype and shape already.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sojourn.values import TensorSpec, plain_arrays
 from sojourn.values.dtypes import BY_NAME, STRING, name_of
 
 ANY = "any"
-# TensorFlow converts text of a higher rank into memory that is not its own, and crashes.
+# TensorFlow crashes on text of a higher rank: it writes beyond its own memory.
 _MAX_TEXT_RANK = 32
 
 
 def as_array(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
-    """The array to send for this input."""
+    """Return the array to send for this input."""
     if spec.dtype == ANY:
         array = _as_anything(name, spec, value)
     elif type(value) is not np.ndarray and plain_arrays.hides_elements(value):
@@ -50,7 +50,7 @@ def _as_numbers(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
         return array
     wanted_kind = _kind(wanted)
     if wanted_kind == "i" and array.dtype.kind in "fO" and not isinstance(value, np.ndarray):
-        # numpy makes floats or objects of a list of integers beyond 63 bits.
+        # numpy converts a list of integers beyond 63 bits to floats or objects.
         whole = _taken(name, spec, value, object)
         if all(isinstance(item, int) for item in whole.reshape(-1).tolist()):
             return _fitted(name, spec, whole, wanted)
@@ -67,17 +67,17 @@ def _as_numbers(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
 
 
 def _kind(dtype: np.dtype) -> str:
-    """`"b"`, `"i"` for all integers, `"f"`, `"c"`; `""` for what is no number."""
+    """Return `"b"`, `"i"` for all integers, `"f"` or `"c"`; `""` for dtypes that are no numbers."""
     kind = dtype.kind
     if kind == "V":
         if dtype.names is not None or name_of(dtype) is None:
-            return ""  # records and raw bytes; bfloat16, int4 and their like are numbers
+            return ""  # records and raw bytes; bfloat16, int4 and similar types are numbers
         kind = "i" if "int" in dtype.name else "f"
     return "i" if kind == "u" else kind
 
 
 def _fitted(name: str, spec: TensorSpec, whole: np.ndarray, wanted: np.dtype) -> np.ndarray:
-    """Integers as integers of another size, each of them unchanged."""
+    """Convert integers to another size without changing any value."""
     if whole.size:
         limits = ml_dtypes.iinfo(wanted)
         for extreme in int(whole.min()), int(whole.max()):
@@ -87,9 +87,9 @@ def _fitted(name: str, spec: TensorSpec, whole: np.ndarray, wanted: np.dtype) ->
 
 
 def _narrowed(name: str, spec: TensorSpec, array: np.ndarray, wanted: np.dtype) -> np.ndarray:
-    """Rounded, but nothing that was finite has become infinite, or no number at all."""
+    """Convert with rounding; refuse finite values that would become infinite or NaN."""
     try:
-        # numpy's own types tell that a value was too large at no cost; the others say nothing.
+        # numpy's own types report an overflow at no cost; other types (bfloat16...) do not.
         with np.errstate(over="raise", under="ignore", invalid="ignore"):
             converted = array.astype(wanted)
         if wanted.isbuiltin == 1 or np.isfinite(converted).all():
@@ -97,7 +97,7 @@ def _narrowed(name: str, spec: TensorSpec, array: np.ndarray, wanted: np.dtype) 
     except FloatingPointError:
         with np.errstate(all="ignore"):
             converted = array.astype(wanted)
-    # In one dimension: numpy cannot pick out elements of arrays of every rank that it has.
+    # In one dimension, because numpy does not support boolean indexing for every rank.
     before, after = array.reshape(-1), converted.reshape(-1)
     too_large = np.isfinite(before.real) & ~np.isfinite(after.real)
     if wanted.kind == "c":

@@ -1,11 +1,12 @@
-"""Put one folder in the place of another at once, and let others read either meanwhile.
+"""Replace one folder by another atomically, while other processes read either of them.
 
-All names are looked up in the folder above, which is held by descriptor, so that neither the length
-of a path nor the characters in it matter.
+All names are looked up in the parent folder, which is held by descriptor, so that neither the
+length of a path nor the characters in it matter.
 
-Who writes or reads a folder holds a shared lock on it. A folder is removed only under an exclusive
-one: a reader keeps what it reads until it has finished, and then removes it if it was replaced. No
-name is trusted: of a folder that looks like ours, only files that are named like ours are removed.
+A process that writes or reads a folder holds a shared lock on it. A folder is removed only under an
+exclusive lock: the folder stays until its reader has finished, and the reader then removes it if it
+was replaced. No name is trusted: in a folder that is named like ours, only files that are named
+like ours are removed.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from collections.abc import Callable, Iterator
 _SAVING, _REPLACED = "saving", "replaced"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _RENAME_EXCHANGE = 2
-_BETWEEN_SECONDS = 5.0  # much longer than two renames take
+_BETWEEN_SECONDS = 5.0  # most time to wait for a folder between two renames, which take far less
 
 
 @contextlib.contextmanager
 def site_of(path: str, is_part: Callable[[str], bool], reading: bool = False) -> Iterator[Site]:
-    """The place for a folder. `is_part` tells whether a file of this name may be one of ours."""
+    """Provide the site at `path`. `is_part` tells whether a file of a name may be one of ours."""
     above, name = os.path.split(path)
     try:
         fd = os.open(above, _FOLDER)
     except PermissionError:
         if not reading or not hasattr(os, "O_PATH"):
             raise
-        fd = os.open(above, _FOLDER | os.O_PATH)  # we may pass through it, and not look into it
+        fd = os.open(above, _FOLDER | os.O_PATH)  # search permission, no read permission
     try:
         yield Site(name, fd, is_part)
     finally:
@@ -45,7 +46,7 @@ def site_of(path: str, is_part: Callable[[str], bool], reading: bool = False) ->
 
 
 class Site:
-    """A place for a folder, whether there is one or not."""
+    """A name in a parent folder, at which a folder may or may not exist."""
 
     def __init__(self, name: str, above: int, is_part: Callable[[str], bool]) -> None:
         self._name = name
@@ -55,14 +56,14 @@ class Site:
     # -- looking -------------------------------------------------------------------------------
 
     def status(self, name: str | None = None) -> os.stat_result | None:
-        """Of what is there, or beside it by this name; None if nothing is."""
+        """The status of the site, or of this name in the same parent; None if nothing exists."""
         try:
             return os.stat(name or self._name, dir_fd=self._above, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def holds(self, fd: int) -> bool:
-        """Whether this very folder is there."""
+        """Whether the folder at the site is the one of this descriptor."""
         return self._is_named(self._name, fd)
 
     def _is_named(self, name: str, fd: int) -> bool:
@@ -71,17 +72,17 @@ class Site:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:
-        """The folder that is there; it stays readable until the end, whatever takes its place."""
+        """Open the folder at the site; it stays readable until the block ends, even if replaced."""
         until = time.monotonic() + _BETWEEN_SECONDS
         while True:
             with self._there(until) as fd:
                 _lock(fd)
                 if not self.holds(fd):
-                    continue  # replaced between the two, and perhaps half removed already
+                    continue  # replaced between open and lock, and perhaps half removed already
                 try:
                     yield fd
                 finally:
-                    with contextlib.suppress(OSError):  # we may be allowed to read only
+                    with contextlib.suppress(OSError):  # we may have read permission only
                         fcntl.flock(fd, fcntl.LOCK_UN)
                         if not self.holds(fd):
                             self.settle()
@@ -101,8 +102,8 @@ class Site:
             try:
                 return os.open(self._name, _FOLDER | os.O_NOFOLLOW, dir_fd=self._above)
             except FileNotFoundError:
-                # Between two renames of a save, or that save was killed there. With many saves the
-                # look itself may fall between: only what is missed twice is not there.
+                # A save is between its two renames, or was killed there. With many saves, this
+                # check itself may fall between: only a folder that is missed twice does not exist.
                 is_missed = not self._beside(_REPLACED) and self.status() is None
                 if (is_missed and was_missed) or time.monotonic() >= until:
                     raise
@@ -114,7 +115,8 @@ class Site:
 
     @contextlib.contextmanager
     def prepared(self) -> Iterator[tuple[str, int]]:
-        """The name and descriptor of a new folder beside it. What has that name at the end goes."""
+        """Make a folder beside the site; yield its name and descriptor. Whatever folder has that
+        name when the block ends is removed."""
         while True:
             name, fd = hidden(self._name, _SAVING), -1
             try:
@@ -122,7 +124,7 @@ class Site:
                 try:
                     fd = os.open(name, _FOLDER, dir_fd=self._above)
                 except FileNotFoundError:
-                    continue  # another process took it for a leftover: once more
+                    continue  # another process took it for a leftover and removed it: try again
                 if not _lock(fd) or name not in os.listdir(self._above):
                     continue
                 yield name, fd
@@ -133,8 +135,8 @@ class Site:
                 self._remove(name)
 
     def put(self, name: str, check: Callable[[int], object]) -> None:
-        """Put the prepared folder in place. What was there has its name then, and is checked: if
-        that raises, everything is as it was."""
+        """Put the prepared folder in place. The previous folder gets its name and is checked: if
+        the check raises, both are swapped back."""
         if self.status() is None:
             try:
                 self._rename(name, self._name)
@@ -142,23 +144,23 @@ class Site:
             except OSError:
                 if self.status() is None:
                     raise
-                # Another process was faster.
+                # Another process has put a folder there first.
         with _opened(self._name, self._above) as old:
-            _lock(old)  # else who settles the site would remove it while it is checked
+            _lock(old)  # else a process that settles the site would remove it during the check
             self._swap(name)
             try:
-                if self._is_named(name, old):  # else another save was faster, and this is its own
-                    check(old)  # again: something may have been put there meanwhile
+                if self._is_named(name, old):  # else another save swapped first: we got its folder
+                    check(old)  # again, because a file may have been put there meanwhile
             except BaseException:
                 self._swap(name)
                 raise
 
     def sync(self) -> None:
-        """Have the name on the disk."""
+        """Flush the parent folder, so that the name is on the disk."""
         os.fsync(self._above)
 
     def settle(self) -> None:
-        """Remove what killed saves have left beside it; bring back what one had set aside."""
+        """Remove the leftovers of killed saves; bring back a folder that one had set aside."""
         for name in self._beside(_REPLACED):
             with contextlib.suppress(FileNotFoundError), self._unused(name, True) as fd:
                 if fd >= 0 and self.status() is None:
@@ -169,7 +171,8 @@ class Site:
     def _swap(self, name: str) -> None:
         if _exchange(self._above, name, self._name):
             return
-        # A file system that cannot exchange. Killed in between, `settle` brings the old one back.
+        # The file system cannot exchange names. If this process is killed between the renames,
+        # `settle` brings the old folder back.
         aside = hidden(self._name, _REPLACED)
         with _opened(self._name, self._above) as fd:
             _lock(fd)
@@ -185,18 +188,18 @@ class Site:
         os.rename(one, other, src_dir_fd=self._above, dst_dir_fd=self._above)
 
     def _remove(self, name: str, may_lack_locks: bool = True) -> None:
-        """Remove a folder of ours, unless it is in use or something else is in it."""
+        """Remove a folder of ours, unless it is in use or other files are in it."""
         with contextlib.suppress(OSError), self._unused(name, may_lack_locks) as fd:
             if fd < 0:
-                return  # who still uses it removes it
+                return  # the process that still uses it removes it
             if name.startswith(hidden(self._name, _REPLACED, "")) and self.status() is None:
-                return  # it is all there is
+                return  # the site is empty: this is the only copy
             remove_parts(fd, self._is_part)
             os.rmdir(name, dir_fd=self._above)
 
     @contextlib.contextmanager
     def _unused(self, name: str, may_lack_locks: bool) -> Iterator[int]:
-        """The folder beside it by this name, unless it is written, read or renamed; else -1."""
+        """Open and lock the folder of this name beside the site; -1 if it is in use or renamed."""
         with _opened(name, self._above) as fd:
             is_ours = True
             try:
@@ -205,7 +208,7 @@ class Site:
                 is_ours = False
             except OSError:
                 is_ours = may_lack_locks
-            # What had this name when it was opened may have been put in place before the lock.
+            # Between open and lock, the folder may have been put in place under the site's name.
             yield fd if is_ours and self._is_named(name, fd) else -1
 
     def _beside(self, role: str) -> list[str]:
@@ -213,12 +216,12 @@ class Site:
         try:
             names = os.listdir(self._above)
         except OSError:
-            return []  # it may only be passed through
+            return []  # we have search permission only
         return [name for name in names if name.startswith(beginning)]
 
 
 def make_folders(path: str) -> None:
-    """Make a folder and those above it, as far as they are missing, and have them on the disk."""
+    """Make a folder and its missing parents, and flush them to the disk."""
     if os.path.isdir(path):
         return
     above = os.path.dirname(path)
@@ -233,14 +236,14 @@ def make_folders(path: str) -> None:
 
 
 def hidden(name: str, role: str, suffix: str | None = None) -> str:
-    """A name beside this one, for a folder that has a role in replacing it."""
-    # Of the same length for every name: the name itself may be as long as names can be.
+    """Return a hidden name beside `name`, for a folder that has a role in replacing it."""
+    # A digest, since its length is fixed: `name` may already be as long as names can be.
     digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
     return f".sojourn-{digest}.{role}-{secrets.token_hex(8) if suffix is None else suffix}"
 
 
 def remove_parts(fd: int, is_part: Callable[[str], bool]) -> None:
-    """Remove the files of a folder that are named like ours, as far as we may."""
+    """Remove the files of a folder that are named like ours, as far as permissions allow."""
     with contextlib.suppress(OSError):
         os.fchmod(fd, stat.S_IRWXU)
     for part in filter(is_part, os.listdir(fd)):
@@ -252,11 +255,11 @@ def take_on(fd: int, old: int) -> None:
     """Give a file or folder the owner, mode and access list of the one it is to replace."""
     before = os.fstat(old)
     for owner, group in ((-1, before.st_gid), (before.st_uid, -1)):
-        with contextlib.suppress(OSError):  # as far as we may
+        with contextlib.suppress(OSError):  # as far as permissions allow
             os.fchown(fd, owner, group)
     for name in {*_attributes(fd)} - {*_attributes(old)}:
         with contextlib.suppress(OSError):
-            os.removexattr(fd, name)  # a list that it has from the folder above
+            os.removexattr(fd, name)  # an access list inherited from the parent folder
     for name in _attributes(old):
         with contextlib.suppress(OSError):
             os.setxattr(fd, name, os.getxattr(old, name))
@@ -264,8 +267,8 @@ def take_on(fd: int, old: int) -> None:
 
 
 def replace_file(path: str, content: bytes) -> None:
-    """Give a file another content, whole or not at all. Who may read it stays the same."""
-    path = os.path.realpath(path)  # a link stays
+    """Replace the content of a file atomically. Owner, mode and access list stay the same."""
+    path = os.path.realpath(path)  # a symbolic link is kept
     fd, fresh = tempfile.mkstemp(prefix=".sojourn-", dir=os.path.dirname(path))
     try:
         with open(fd, "wb") as file, open(path, "rb") as old:
@@ -283,7 +286,7 @@ def _attributes(fd: int) -> list[str]:
     try:
         return os.listxattr(fd)
     except (OSError, AttributeError):
-        return []  # a file system, or a system, without
+        return []  # the file system or the platform has no extended attributes
 
 
 @contextlib.contextmanager
@@ -296,7 +299,7 @@ def _opened(name: str, above: int) -> Iterator[int]:
 
 
 def _lock(fd: int) -> bool:
-    """Keep it from being removed; False if it is just being removed."""
+    """Take a shared lock, which prevents removal; False if the folder is being removed."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

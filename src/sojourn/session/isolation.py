@@ -1,4 +1,4 @@
-"""The engine in a worker of its own. Imported only where processes can be isolated."""
+"""The backend in a worker of its own. Imported only on platforms that can isolate processes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class WorkerBackend:
-    """A worker process, a spare one if there is one to take. With `on_gpu`, what it holds there is
-    asked of the driver."""
+    """A worker process: a spare one if one is ready, else a new one. With `on_gpu`, its device
+    memory is read from the driver."""
 
     def __init__(
         self,
@@ -45,20 +45,21 @@ class WorkerBackend:
         if options.get("readable_paths") is not None:
             try:
                 self._learn_what_is_in_force(options.get("deadline"))
-            except BaseException:  # a Ctrl-C, or a warning that is an error
+            except BaseException:  # a Ctrl-C, or a warning that was turned into an error
                 worker.kill()
                 worker.end()
                 worker.release()
                 raise
 
     def _learn_what_is_in_force(self, deadline: float | None) -> None:
-        """Ask while nothing of the model has been loaded that could answer instead."""
+        """Ask the worker which restrictions are in force, before it loads a model that could
+        falsify the answer."""
         from sojourn.process.sandbox import Applied
 
         try:
             self.sandbox, _ = self.call("sandbox", {}, result=Applied, deadline=deadline)
         except (SandboxError, WorkerDied, NoAnswer):
-            return  # who loads the model next is told the same
+            return  # loading the model, which is next, raises the same error
         if not self.sandbox.is_whole:
             name, missing = self.worker.name, self.sandbox.missing
             events.emit("sandbox.incomplete", name, worker_pid=self.pid, missing=list(missing))
@@ -77,7 +78,7 @@ class WorkerBackend:
         return self.worker.pidfd
 
     def footprint(self) -> Footprint:
-        """What it holds now, on the host and on devices."""
+        """The memory that the worker holds now, on the host and on devices."""
         held = self.worker.footprint()
         if not self._on_gpu:
             return held
@@ -89,8 +90,8 @@ class WorkerBackend:
             return Account(
                 0, Residue(ending.left, host_bytes=held.host_bytes, device_bytes=held.device_bytes)
             )
-        # It has been reaped, so the kernel has taken its private memory back; what it shared
-        # with us goes with the mappings, which nobody else has. The driver may take longer.
+        # The worker has been reaped, so the kernel has taken its private memory back. Memory shared
+        # with us is freed with our mappings: no other process has any. The driver may take longer.
         left = gpu.wait_until_back({self.pid}) if self._on_gpu else {}
         back = {uuid: max(0, n - left.get(uuid, 0)) for uuid, n in held.device_bytes.items()}
         return Account(held.host_bytes, Residue(device_bytes=left), returned_on_device=back)

@@ -1,4 +1,5 @@
-"""The state of a stay beyond its worker: saved, restored, and brought back after a crash."""
+"""The variables of a stay, which may outlive its worker: saved, restored, and brought back after a
+crash."""
 
 from __future__ import annotations
 
@@ -20,21 +21,22 @@ from sojourn.session.states import Input, State
 if TYPE_CHECKING:
     from sojourn.session.stay import Stay
 
-_SETTLE_SECONDS = 30.0  # that steps which nobody waits for have to end before the state is touched
+# How long to wait, before the state is touched, for running steps whose callers have given up.
+_SETTLE_SECONDS = 30.0
 _READY = frozenset({State.READY})
 _NOT_RUNNING = frozenset(State) - {State.RUNNING}
 
 
 class Keeping:
-    """What a stay does with its variables as a whole."""
+    """Operations of a stay on all its variables at once."""
 
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
-        self.operations: frozenset[str] = frozenset()  # what the engine can do
-        self._forbidden: dict[str, str] = {}  # and what it may not, with the reason
+        self.operations: frozenset[str] = frozenset()  # those that the engine supports
+        self._forbidden: dict[str, str] = {}  # operation -> why it is refused
         self.acknowledged: str | None = None  # the path last saved to or restored from
-        # One replaces the worker at a time. Reentrant, because a subscriber may close the session
-        # whose comeback it hears of.
+        # Held by the thread that replaces the worker. Reentrant, because a subscriber may close the
+        # session whose restart it is notified of.
         self.lock = threading.RLock()
 
     def save(self, path: str) -> None:
@@ -47,7 +49,7 @@ class Keeping:
         events.emit("session.saved", self._stay.name, path=path)
 
     def park(self, path: str) -> None:
-        """Save, and take no steps from the moment it begins. If it fails, all is as it was."""
+        """Save, and refuse steps from the start. If it fails, the session is ready again."""
         self._require("save")
         lifecycle = self._stay.lifecycle
         while lifecycle.happened_in(_READY, Input.PARK_ASKED, None) is not State.READY:
@@ -63,7 +65,7 @@ class Keeping:
         lifecycle.happened(Input.PARK_DONE)
 
     def restore(self, path: str) -> None:
-        """Take every variable from a folder, or none."""
+        """Restore all variables from a folder, or none if it fails."""
         self._require("restore")
         self._stay.changed = True
         self._stay.do_alone(lambda: self._restore(path), "it was being restored")
@@ -71,7 +73,7 @@ class Keeping:
         events.emit("session.restored", self._stay.name, path=path)
 
     def reset(self) -> None:
-        """Back to the values at the start."""
+        """Reset the variables to the values that they had after loading."""
         self._require("reset")
         self._stay.changed = True
 
@@ -82,7 +84,7 @@ class Keeping:
         self._stay.do_alone(work, "it was being reset")
 
     def placement(self) -> dict[str, int]:
-        """How many ops ran where."""
+        """How many ops ran on each device."""
         if "placement" not in self.operations:
             return {}
         counts, _ = self._stay.call("placement", {}, result=dict[str, int], counts=False)
@@ -93,15 +95,16 @@ class Keeping:
         new_backend: MakeBackend,
         what_to_load: Callable[[], tuple[Load, Sequence[np.ndarray]]],
     ) -> Callable[[float | None], None]:
-        """What replaces the worker after a crash and gives it the last acknowledged state.
+        """Return the function that replaces the worker after a crash and restores the last
+        acknowledged state.
 
-        It is given the deadline of the step that waits for it.
+        The function takes the deadline of the step that waits for it.
         """
 
         def comeback(deadline: float | None) -> None:
             stay = self._stay
             with held(self.lock, deadline):
-                # If it is opening, a Ctrl-C has ended the comeback of another step: once more.
+                # OPENING: a Ctrl-C has interrupted the comeback for another step, so try again.
                 asked = frozenset({State.BROKEN, State.OPENING})
                 if stay.lifecycle.happened_in(asked, Input.WAKE_ASKED, stay.owner) not in asked:
                     return  # another thread has done it, or has closed the session
@@ -127,8 +130,8 @@ class Keeping:
         return comeback
 
     def _settle(self) -> None:
-        """Nobody takes part any more, but steps may still run in the worker: those that were given
-        up, and those of this thread's event loop, which cannot go on now."""
+        """Wait for steps that still run in the worker although no other caller is in a step:
+        abandoned ones, and those awaited by this thread's event loop, which is blocked now."""
         try:
             self._backend.settle(deadline_after(_SETTLE_SECONDS))
         except NoAnswer:
@@ -160,7 +163,7 @@ class Keeping:
                     )
                     return
                 except CheckpointError as error:
-                    if saved.prefix() == prefix:  # else moved by a save before it was opened there
+                    if saved.prefix() == prefix:  # else a save moved it: try again
                         raise CheckpointError(
                             f"state cannot be restored from {path}: {error}"
                         ) from error.__cause__
@@ -172,7 +175,7 @@ class Keeping:
         return backend
 
     def forbid(self, operation: str, why: str) -> None:
-        """Refuse an operation of the engine's from now on."""
+        """Refuse an operation of the engine from now on."""
         self._forbidden[operation] = why
 
     def _require(self, operation: str) -> None:

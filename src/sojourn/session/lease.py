@@ -1,7 +1,7 @@
 """The right to use a session without the right to close it.
 
 An owner lends; a pool leases. Both hand out this handle. It refers to one stay, so that a late
-call of an expired lease can never reach the session that took its place.
+call of an expired lease can never reach the session that replaced it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sojourn.session.session import Usable
 from sojourn.session.stay import Stay
 from sojourn.values import Place
 
-# What a lease that has ended raises: its owner closed, or its worker died.
+# The error that an ended lease raises: LeaseExpired, or SessionBroken if the worker died.
 Ending = type[LeaseExpired] | type[SessionBroken]
 
 
 class Terms:
-    """What a lease and those who may end it share: whether it has ended, and why."""
+    """The state of a lease, shared with the code that may end it: whether it has ended, and why."""
 
     __slots__ = (
         "_timer",
@@ -44,28 +44,28 @@ class Terms:
         self.stay = stay
         self.holder = holder
         self.max_seconds = max_seconds
-        # Notices that the handle is gone, until the lease has ended: after that nothing of ours
-        # runs in a finalizer, where Python loses a Ctrl-C.
+        # Detects that the handle is garbage-collected. Removed when the lease ends: from then on
+        # no code of ours runs in a finalizer, where Python loses a Ctrl-C.
         self.handle: weakref.ref[Lease] | None = None
         self.since = time.monotonic()
         self.runs = 0
-        self.ended: str | None = None  # a sentence, once it has
+        self.ended: str | None = None  # why it has ended, as a sentence
         self.error: Ending = LeaseExpired
         self._timer: threading.Timer | None = None
         stay.leases.add(self)
         events.emit("lease.granted", stay.name, holder)
 
     def warn_after(self, seconds: float) -> None:
-        """Report the holder if it still has it by then."""
+        """Report the holder if it still has the lease after so many seconds."""
         most = min(seconds, threading.TIMEOUT_MAX)
         self._timer = threading.Timer(most, self.tell_overdue, [seconds])
         self._timer.daemon = True
         self._timer.start()
 
     def end(self, why: str, error: Ending = LeaseExpired) -> bool:
-        """End it; False if it had ended before. Further calls raise the error."""
+        """End the lease; False if it had ended before. Further calls raise the error."""
         try:
-            self.stay.leases.remove(self)  # holder and owner may both want to: one takes it out
+            self.stay.leases.remove(self)  # holder and owner may race: only one succeeds
         except KeyError:
             return False
         self.error = error
@@ -78,14 +78,14 @@ class Terms:
         return True
 
     def has_ended(self) -> bool:
-        """Whether it is over. The first to ask after its time is up ends it."""
+        """Whether the lease has ended. The first call after its time is up ends it."""
         most = self.max_seconds
         if self.ended is None and most is not None and time.monotonic() > self.since + most:
             self.end(f"its {most:g} s are over")
         return self.ended is not None
 
     def watch(self, handle: Lease) -> None:
-        """Tell of it if the handle is garbage-collected before the end.
+        """Warn if the handle is garbage-collected before the lease has ended.
 
         Not by weakref.finalize, which costs more than all the rest of a warm lease.
         """
@@ -97,7 +97,7 @@ class Terms:
             self.forgotten()
 
     def forgotten(self) -> None:
-        """Its handle was garbage-collected."""
+        """End the lease, whose handle was garbage-collected, and warn."""
         if self.stay.is_foreign or not self.end("its handle was garbage-collected"):
             return
         warnings.warn(
@@ -108,17 +108,18 @@ class Terms:
         )
 
     def tell_overdue(self, seconds: float) -> None:
-        """Report that it is still out, after so many seconds."""
+        """Report that the lease is still held, after so many seconds."""
         if self.ended is None:
             held = round(seconds, 3)
             events.emit("lease.overdue", self.stay.name, self.holder, seconds=held, runs=self.runs)
 
 
 class Lease(Usable):
-    """A session lent to you. It lives until you give it back, best by a `with` block.
+    """A session lent to you. The lease lives until you close it; prefer a `with` block.
 
-    Everything a session can do except close it: closing a lease only gives it back. When its
-    owner closes the session, or `max_seconds` have passed, the next call raises LeaseExpired.
+    It can do everything that a session can, except close it: closing a lease only gives the session
+    back. After the owner has closed the session, or `max_seconds` have passed, the next call raises
+    LeaseExpired.
     """
 
     def __init__(
@@ -142,22 +143,22 @@ class Lease(Usable):
 
     @property
     def holder(self) -> Place:
-        """The line that took it."""
+        """The line of code that took the lease."""
         return self._terms.holder
 
     @property
     def held_seconds(self) -> float:
-        """For how long it has been held."""
+        """How long the lease has been held."""
         return time.monotonic() - self._terms.since
 
     @property
     def runs(self) -> int:
-        """How many steps were run with it."""
+        """How many steps were run with the lease."""
         return self._terms.runs
 
     @property
     def is_active(self) -> bool:
-        """Whether it can still be used."""
+        """Whether the lease can still be used."""
         return not self._terms.has_ended()
 
     def _run(self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None) -> Any:
@@ -181,11 +182,11 @@ class Lease(Usable):
     def _refused(self, closed: SessionClosed) -> Exception:
         if self._terms.stay.is_foreign:
             return closed
-        self._terms.end(str(closed))  # the owner closed it while we were on our way in
+        self._terms.end(str(closed))  # the owner closed it during this call
         return self._expired()
 
     def close(self) -> None:
-        """Give it back. May be called twice."""
+        """Give the session back. May be called twice."""
         self._terms.end("it was given back")
 
     def __enter__(self) -> Lease:

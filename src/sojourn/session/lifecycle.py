@@ -1,6 +1,6 @@
-"""The single writer of a session's state: every change goes through here, under one lock.
+"""The single writer of a session's state: every change is made here, under one lock.
 
-It also keeps the session's status page, where other processes see state, steps and latencies.
+It also updates the session's status page, where other processes read state, steps and latencies.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from sojourn.values import Footprint, Place
 if TYPE_CHECKING:
     from sojourn.session.steps import Step
 
-_TELL_STEPS_EVERY = 1.0  # seconds
-_LOOK_SECONDS = 0.5  # how long to wait for a thread before looking whether it still lives
-_SHARE_FOR_MEASURING = 1 / 500  # the kernel walks all pages of the worker, and a caller waits
+_TELL_STEPS_EVERY = 1.0  # seconds between two `session.steps` events
+_LOOK_SECONDS = 0.5  # how long to wait for a thread before checking whether it is still in its step
+# The share of time spent on measuring: the kernel walks all pages of the worker while a caller
+# waits.
+_SHARE_FOR_MEASURING = 1 / 500
 STATE_NAMES = tuple(state.value for state in State)
 _serials = itertools.count(1)
 _NUMBER_OF_STATE = {state: number for number, state in enumerate(State)}
@@ -44,7 +46,7 @@ _NUMBER_OF_READY, _NUMBER_OF_RUNNING = _NUMBER_OF_STATE[_READY], _NUMBER_OF_STAT
 
 
 class Lifecycle:
-    """Where a session stands and how many steps are under way."""
+    """The state of a session and the steps that are under way."""
 
     def __init__(
         self,
@@ -55,26 +57,26 @@ class Lifecycle:
         measure: Callable[[], Footprint],
     ) -> None:
         self.state = State.OPENING
-        self.serial = next(_serials)  # names may be used again; with the pid this is unique
+        self.serial = next(_serials)  # unique together with the pid; names may be reused
         self.steps = 0
         self.under_way = 0
-        self.how_it_died: str | None = None  # of a session whose worker has
-        self.failure = ""  # why it was never ready
-        self.engine = ""  # what computes, and why it does
-        # The steps inside, and those that are (or want to be) alone with it. A thread never waits
-        # for steps of its own: a step may lead to a callback that closes the session, and a Ctrl-C
+        self.how_it_died: str | None = None  # how the worker died, once it has
+        self.failure = ""  # why the session never became ready
+        self.engine = ""  # the engine that computes, and why it was chosen
+        # The steps under way, and those that have exclusive use or wait for it. A thread never
+        # waits for its own steps: a step may run a callback that closes the session, and a Ctrl-C
         # at the wrong moment may lose the end of a step.
         self._inside: list[Step] = []
         self._alone: list[Step] = []
-        self._closers: set[int] = set()  # threads that close it, and can end no step meanwhile
+        self._closers: set[int] = set()  # threads that are closing: they end no steps meanwhile
         self._name = name
-        self.model = model  # what its steps are counted under
-        self._refusal = refusal  # the error for a step in this state
-        self.footprint = measure  # what it holds now
-        # Reentrant, because a subscriber may close the session whose event it hears.
+        self.model = model  # the name under which its steps are counted
+        self._refusal = refusal  # makes the error for a step in a given state
+        self.footprint = measure  # measures the memory that the session holds now
+        # Reentrant, because a subscriber may close the session whose event it receives.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._waiting = 0  # who waits for a change
+        self._waiting = 0  # threads that wait for a change
         self.identity = {
             "name": name,
             "owner": str(owner),
@@ -83,27 +85,28 @@ class Lifecycle:
         }
         self.page = StatusPage(self.identity)
         self._words = self.page.words
-        self._nanoseconds = 0  # of all steps together
+        self._nanoseconds = 0  # duration of all steps together
         self._reported_steps_at = time.monotonic()
         self._reported_histogram = self.page.histogram()
         self._measure_after = 0.0
 
     def announce(self, owner: Place) -> None:
-        """It is being opened; the caller makes sure that its end is reported as well."""
+        """Report that the session is being opened; the caller must have its end reported too."""
         totals.enter(self)
         self._tell(owner)
 
     def begin_step(self, step: Step) -> bool:
-        """Take part from now on; raises the refusal unless the session is usable.
+        """Register the step as under way; raises the refusal unless the session is usable.
 
-        If others are alone with it, wait, and raise TimeoutError at the deadline. What is awaited
-        never waits here, because others may wait for what only its event loop can finish: False.
+        While another step has exclusive use, wait, and raise TimeoutError at the deadline. An
+        awaited step never blocks here, because the exclusive step may wait for steps that only
+        this event loop can finish: it gets False instead and asks again.
         """
         with self._lock:
             if self._alone and not self._wait_for_exclusive(step):
                 return False
             state = self.state
-            if state is _READY and not events.hears_steps():  # as below, without any call
+            if state is _READY and not events.hears_steps():  # `_enter` inlined, for speed
                 self._inside.append(step)
                 self.state = _RUNNING
                 words = self._words
@@ -117,9 +120,9 @@ class Lifecycle:
         return True
 
     def end_step(self, step: Step, counts: bool = True, *, failed: bool = False) -> None:
-        """The step is over, however it ended. What only prepares others does not count as one."""
+        """Unregister the step, however it ended. `counts`: whether it counts as a run."""
         now = time.monotonic()
-        started = step.started if step.counts else 0.0  # reported, counted or not
+        started = step.started if step.counts else 0.0  # reported even if it is no run
         news = None
         is_heard = events.hears_steps()
         inside = self._inside
@@ -133,7 +136,7 @@ class Lifecycle:
                     words[HISTOGRAM + bucket(nanoseconds)] += 1
                     self._nanoseconds = words[NANOSECONDS] = self._nanoseconds + nanoseconds
             if len(inside) == 1 and inside[0] is step and not is_heard and self.state is _RUNNING:
-                inside.clear()  # as below, without any call
+                inside.clear()  # the branch below inlined, for speed
                 self.under_way = words[UNDER_WAY] = 0
                 self.state = _READY
                 words[STATE] = _NUMBER_OF_READY
@@ -146,8 +149,8 @@ class Lifecycle:
                 if events.is_listening():
                     news = self._news_of_steps(now)
                 else:
-                    self._reported_steps_at = now  # asked again in a while, not at every step
-        # Telling may take a while, and others want to begin.
+                    self._reported_steps_at = now  # check again in a while, not at every step
+        # Events are sent outside the lock: subscribers may be slow, and other steps want to begin.
         if started and is_heard:
             seconds = now - started
             self._emit("session.step", is_step=True, seconds=seconds, failed=failed)
@@ -155,7 +158,7 @@ class Lifecycle:
             self._emit("session.steps", host_bytes=self._measured_now_and_then(now), **news)
 
     def begin_alone(self, step: Step) -> None:
-        """Take part once no other does; those who come later wait until `end_alone`."""
+        """Begin with exclusive use once no other step runs; later steps wait for `end_alone`."""
         with self._lock:
             self._alone.append(step)
             try:
@@ -170,15 +173,15 @@ class Lifecycle:
         step.started = time.monotonic()
 
     def end_alone(self, step: Step) -> None:
-        """Others may take part again."""
+        """End exclusive use: other steps may begin again."""
         with self._lock:
-            if step in self._alone:  # else a signal's handler has run a step in the midst of it
+            if step in self._alone:  # else a signal handler has run a step of this thread meanwhile
                 self._alone.remove(step)
             self._changed.notify_all()
         self.end_step(step, counts=False)
 
     def happened(self, what: Input, place: Place | None = None) -> State:
-        """Record that something happened; returns the state before."""
+        """Apply the input to the state; returns the state before."""
         return self.happened_in(_ANY, what, place)
 
     def happened_in(
@@ -188,8 +191,8 @@ class Lifecycle:
         place: Place | None,
         first: Callable[[], None] | None = None,
     ) -> State:
-        """The same, but only if it stands in one of these states; `first` is done before the
-        event is sent. Returns the state before."""
+        """Like `happened`, but only if the session is in one of these states; `first` is called
+        before the event is sent. Returns the state before."""
         with self._lock:
             before = self.state
             if before in states:
@@ -200,14 +203,14 @@ class Lifecycle:
             return before
 
     def wait_idle(self, timeout: float | None) -> bool:
-        """Wait until no step is under way but those of the thread that waits."""
+        """Wait until no step is under way except those of the calling thread."""
         me = threading.get_ident()
         with self._lock:
             return self._wait(lambda: all(step.thread == me for step in self._inside), timeout)
 
     def wait_to_close(self, timeout: float | None, closer: int) -> bool:
-        """The same for a thread that closes it. What is left of other threads that do so, such as
-        steps that their event loops await, waits for the close as well."""
+        """Like `wait_idle`, for a thread that closes the session. Steps of other closing threads
+        are ignored: for example, steps that their event loops await cannot end before the close."""
         with self._lock:
             self._closers.add(closer)
             self._changed.notify_all()
@@ -216,20 +219,20 @@ class Lifecycle:
             )
 
     def has_steps_beside(self, task: weakref.ref[Any]) -> bool:
-        """Whether steps are under way. The task that asks is in none: a Ctrl-C has kept it from
-        telling that its last one has ended."""
+        """Whether other steps are under way. Steps of the asking task are discarded: if one is
+        still registered, a Ctrl-C has kept it from being unregistered."""
         with self._lock:
             self._inside[:] = [step for step in self._inside if step.task != task]
             self._forget_the_lost()
             return bool(self._inside)
 
     def runs(self) -> int:
-        """How many steps there were, with those whose event loop cannot go on before the close."""
+        """The number of runs, including steps whose event loop is blocked until the close."""
         with self._lock:
             return self.steps + sum(step.is_run for step in self._inside)
 
     def leave_behind(self) -> None:
-        """The worker is being replaced: what is still under way is none of the next one's."""
+        """Unregister all steps: their worker is being replaced, and the next one has none yet."""
         with self._lock:
             for step in self._inside:
                 step.is_left_behind = True
@@ -237,18 +240,19 @@ class Lifecycle:
             self.under_way = self._words[UNDER_WAY] = 0
 
     def wait_for(self, states: frozenset[State], timeout: float | None = None) -> bool:
-        """Wait until it stands in one of these states."""
+        """Wait until the session is in one of these states."""
         with self._lock:
             return self._wait(lambda: self.state in states, timeout)
 
     def is_telling_here(self) -> bool:
-        """Whether this thread is just hearing of a change, and others wait until it has."""
+        """Whether this thread is in a subscriber to a change of state: it then holds the lock, and
+        other threads wait for it."""
         return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]
 
     def become_foreign(self) -> None:
-        """We are in a fork of the process whose session this is: nothing can be done with it.
+        """Mark the session as unusable, in a fork of the process that owns it.
 
-        The lock may have been held by a thread that does not exist here.
+        The lock is replaced, since a thread that does not exist in the fork may have held it.
         """
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -263,12 +267,12 @@ class Lifecycle:
         if state is _READY:
             self._to(Input.STEP_STARTED, None)
             now = self.state
-            if now is not _READY and now is not _RUNNING:  # closed by one who heard of the step
+            if now is not _READY and now is not _RUNNING:  # a subscriber has closed the session
                 self._leave(step)
                 raise self._refusal(self.state)
 
     def _leave(self, step: Step) -> bool:
-        """False if it is not inside: it was left behind, or became foreign."""
+        """Unregister the step; False if it is not registered (left behind, or in a fork)."""
         try:
             self._inside.remove(step)
         except ValueError:
@@ -277,8 +281,8 @@ class Lifecycle:
         return True
 
     def _keep_out(self, step: Step) -> bool:
-        """Whether others inside keep it from being alone. What the event loop of a thread awaits
-        that wants to be alone as well does not go on before that thread does."""
+        """Whether other steps keep this one from exclusive use. Awaited steps do not if the thread
+        of their event loop waits for exclusive use as well: they cannot go on before it does."""
         blocked = {other.thread for other in self._alone}
         return any(
             other.thread not in blocked if other.is_awaited else other.thread != step.thread
@@ -286,7 +290,7 @@ class Lifecycle:
         )
 
     def _wait_for_exclusive(self, step: Step) -> bool:
-        # A Ctrl-C kept our own thread from saying that it is alone no longer.
+        # A step of our own thread is stale: a Ctrl-C has kept it from ending its exclusive use.
         self._alone[:] = [other for other in self._alone if other.thread != step.thread]
 
         def is_its_turn() -> bool:
@@ -294,7 +298,7 @@ class Lifecycle:
 
         if step.is_awaited:
             if self._alone:
-                self._forget_the_lost()  # those who only ask again have no other moment for it
+                self._forget_the_lost()  # awaited steps poll, so `_wait` never does it for them
             return not self._alone or self.state not in USABLE
         left = None if step.deadline is None else max(0.0, step.deadline - time.monotonic())
         if not self._wait(is_its_turn, left):
@@ -302,8 +306,8 @@ class Lifecycle:
         return True
 
     def _is_waited_for(self, thread: int) -> bool:
-        """Whether those who want to be alone wait for steps of this thread, most likely of its
-        event loop: then it cannot wait for them."""
+        """Whether steps that want exclusive use wait for steps of this thread, most likely those of
+        its event loop: then this thread must not wait for them (deadlock)."""
         has_steps = any(step.thread == thread for step in self._inside)
         return has_steps and not any(step in self._inside for step in self._alone)
 
@@ -322,12 +326,12 @@ class Lifecycle:
             self._waiting -= 1
 
     def _forget_the_lost(self) -> None:
-        """A Ctrl-C may come just when a step tells that it has ended."""
+        """Drop steps that are over but still registered: a Ctrl-C may arrive while a step ends."""
         frames = sys._current_frames()
         for steps in (self._inside, self._alone):
             steps[:] = [step for step in steps if step.is_there(frames.get(step.thread))]
-        # Ours is one of them: it would hold the others, and what callers have in their hands, until
-        # the garbage collector comes by.
+        # Our own frame is in the dict, a reference cycle: it would keep all frames, and the objects
+        # of their callers, alive until the garbage collector runs.
         frames.clear()
         if len(self._inside) != self.under_way:
             self.under_way = self._words[UNDER_WAY] = len(self._inside)
@@ -348,7 +352,7 @@ class Lifecycle:
             totals.count("broken")
         if after is State.CLOSED:
             totals.leave(self)
-            self.page.close()  # off the list that other processes see
+            self.page.close()  # other processes no longer list the session
             self._words = self.page.words
 
     def _tell(self, place: Place | None, is_step: bool = False) -> None:
@@ -365,7 +369,7 @@ class Lifecycle:
             self._emit(kind, place, held, is_step=is_step, runs=self.steps, **more)
 
     def _measured_now_and_then(self, now: float) -> int:
-        """What it holds, so seldom that measuring takes a small share of the time; 0 meanwhile."""
+        """The bytes held, measured rarely enough to take a small share of time; else 0."""
         if now < self._measure_after or not events.wants_bytes():
             return 0
         held = self.footprint().host_bytes
@@ -374,7 +378,7 @@ class Lifecycle:
         return held
 
     def _news_of_steps(self, now: float) -> dict[str, Any] | None:
-        """What has been done since the last report, None if nothing was."""
+        """The steps since the last report; None if there were no steps."""
         histogram = self.page.histogram()
         new = [a - b for a, b in zip(histogram, self._reported_histogram, strict=True)]
         seconds = now - self._reported_steps_at

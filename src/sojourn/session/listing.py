@@ -1,6 +1,6 @@
-"""Every session of this user, whatever process it is in: what `sojourn top` shows.
+"""List all sessions of this user, in any process, for `sojourn top`.
 
-Read from the pages that sessions keep for others, and from the kernel. Two readings give a rate.
+The facts are read from the sessions' status pages and from the kernel. Two readings give a rate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sojourn.session.lifecycle import STATE_NAMES
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One session at one moment. What is not known is None."""
+    """One session at one moment. Unknown values are None."""
 
     name: str
     owner: str
@@ -26,7 +26,7 @@ class Listed:
     engine: str
     isolation: str
     client_pid: int
-    program: str  # what the client runs
+    program: str  # the program that the client runs
     worker_pid: int
     held_bytes: int | None  # None for an inline session: it shares the memory of its process
     runs: int
@@ -43,13 +43,13 @@ class Listed:
 
 
 class Lister:
-    """Lists sessions again and again; from the second time on, rates are known."""
+    """Lists sessions repeatedly; from the second call on, rates are known."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[int, int], tuple[float, int]] = {}
 
     def list(self) -> list[Listed]:
-        """The sessions there are now, those of one process together."""
+        """Return the current sessions, ordered by process."""
         now = time.monotonic()
         seen: dict[tuple[int, int], tuple[float, int]] = {}
         listed = []

@@ -1,7 +1,7 @@
-"""The numbers of this process's sessions in Prometheus's text format, for those who mount it.
+"""Metrics of this process's sessions in Prometheus's text format, for programs that serve them.
 
-Serve what `metrics()` returns at `/metrics`, as `text/plain; version=0.0.4`. Nothing is collected
-in the background: open sessions are asked when this is called.
+Serve the result of `metrics()` at `/metrics`, as `text/plain; version=0.0.4`. Nothing is collected
+in the background: open sessions are measured when `metrics()` is called.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STEP_SECONDS = [bucket_seconds(index) for index in range(BUCKETS - 1)]
 
 Labels = Mapping[str, str]
-Sample = tuple[str, Labels, float]  # what is added to the name, the labels, the value
-Family = tuple[str, str, str, Iterable[Sample]]  # name, kind, what it is
+Sample = tuple[str, Labels, float]  # suffix of the name, labels, value
+Family = tuple[str, str, str, Iterable[Sample]]  # name, kind, description, samples
 
-# Who else has numbers of this process: its pools.
+# Further sources of metrics of this process: its pools.
 others: list[Callable[[], Iterable[Family]]] = []
 
 
 def metrics() -> str:
-    """Sessions, steps, latencies and bytes of this process, as Prometheus reads them."""
+    """Return sessions, steps, latencies and bytes of this process in Prometheus's text format."""
     sums, live = totals.now()
     counts = sums.counts
     states = {state: 0 for state in State if state is not State.CLOSED}
@@ -71,7 +71,7 @@ def metrics() -> str:
 
 
 def step_histogram(who: Labels, steps: totals.Steps) -> Iterator[Sample]:
-    """How long steps took."""
+    """The samples of the histogram of step durations."""
     return histogram(who, STEP_SECONDS, steps.histogram, steps.seconds)
 
 
@@ -89,7 +89,7 @@ def histogram(
 
 
 def text(families: Iterable[Family]) -> str:
-    """Families in Prometheus's text format."""
+    """Format the families in Prometheus's text format."""
     return "".join(_family(*family) for family in families)
 
 

@@ -1,4 +1,4 @@
-"""`sojourn.open`: from what the user has to a session that is ready."""
+"""`sojourn.open`: from the user's model to a session that is ready."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def open(
     use, and, for TensorFlow, `jit_compile`. With `shadow=0.01` one of a hundred steps is run by
     TensorFlow too; if the answers disagree, TensorFlow runs all that follow.
     """
-    # All of the above but what a session has for itself.
+    # All arguments except those that belong to one session.
     options = {key: value for key, value in locals().items() if key not in ("name", "device")}
     return Blueprint(**options).open(caller(), name, device)
 
 
 class Blueprint:
-    """A model and how to open it, checked and packed once: any number of sessions can follow."""
+    """A model and its options, checked and packed once, to open any number of sessions from."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class Blueprint:
         self._load = replace(self._load, **options)
         self._conversion: Conversion | None = None
         if any(given is not None for given in (engine, samples, tolerance, shadow)):
-            # Trying engines is an optional part: nobody else loads it.
+            # Conversion is optional: it is imported only when it is asked for.
             from sojourn.session.conversion.converting import conversion_for
 
             is_confined = self._confined.is_on
@@ -166,7 +166,8 @@ class Blueprint:
             )
 
     def takes_spares(self, device: str) -> bool:
-        """Whether its sessions can be opened in a worker that was made ahead, for the CPU."""
+        """Whether its sessions can be opened in a spare worker, which was started ahead for the
+        CPU."""
         is_limited = self._limit is not None or self._confined.is_on
         is_of_default = KINDS[self._load.kind].framework == DEFAULT
         if self._inline or is_limited or not is_of_default or not _takes_spares(self._load):
@@ -174,7 +175,8 @@ class Blueprint:
         return device == "cpu" or (device == "auto" and not gpu.found())
 
     def keep_zygote(self) -> None:
-        """Have the zygote of its sessions stay, once there is one: more will come, at any time."""
+        """Keep the zygote of its sessions running once it exists: more sessions will be opened, at
+        any time."""
         if not self._inline and self._conversion is None:
             from sojourn.process.zygote import zygote_for
 
@@ -188,8 +190,8 @@ class Blueprint:
         is_under_way: IsUnderWay | None = None,
         take_spare: TakeSpare | None = None,
     ) -> Session:
-        """Open a session for the owner. `is_under_way` is called once it can be called off,
-        and `take_spare` may have a worker that is ready."""
+        """Open a session for the owner. `is_under_way` is called with a function that cancels the
+        opening, and `take_spare` returns a spare worker if one is ready."""
         if name not in (None, ""):
             arguments.text("name", name)
         name = name or f"{self.model_name}-{next(_counter)}"
@@ -205,16 +207,16 @@ class Blueprint:
             try:
                 return self._open_as(load, arrays, owner, name, device, attempt, engine, take_spare)
             except ModelError:
-                # Another process may have cleared the cache meanwhile, or made room in it.
+                # Another process may have cleared the cache meanwhile, or evicted the entry.
                 if not may_repeat or self._conversion is None:
                     raise
-                # Asked first, for it also forgets what is no longer there.
+                # `is_intact` is called first, because it also forgets an entry that is gone.
                 if self._conversion.is_intact() and not _is_gone(load):
                     raise
                 may_repeat = False
 
     def examine(self, owner: Place) -> Examined:
-        """What is known of the engines that were asked for; nothing is left open."""
+        """Return the facts about the engines that were asked for; leaves no session open."""
         if self._conversion is None:
             kind = KINDS[self._load.kind]
             raise ModelError(f"{kind.what} is run by {kind.engine} as it is: nothing is converted")
@@ -228,7 +230,7 @@ class Blueprint:
             try:
                 return self._open_as(load, arrays, owner, f"{name}-trial", device, attempt)
             except Exception:
-                attempt.check()  # if that is why
+                attempt.check()  # raises instead if the attempt was cancelled or timed out
                 raise
 
         return open_trial
@@ -244,7 +246,7 @@ class Blueprint:
         engine: str = "",
         take_spare: TakeSpare | None = None,
     ) -> Session:
-        """Open a session on a model like ours, run by an engine that may be another."""
+        """Open a session on this model or on a converted form of it, described by `load`."""
         arguments.device("device", device)
         if self._confined.is_on:
             device = _without_gpu(device)
@@ -280,14 +282,14 @@ class Blueprint:
 
         def what_to_load() -> tuple[Load, Arrays]:
             nonlocal load, arrays
-            if _is_gone(load):  # to convert it again would take whoever waits for a step too long
+            if _is_gone(load):  # a step waits for this: converting it again would take too long
                 load = replace(self._load, device=device, gpu_bytes=limit)
                 arrays = self._arrays
                 stay.engine = "tensorflow: the converted model is no longer in the cache"
             return load, arrays
 
         try:
-            # Trying engines has taken some of its time.
+            # Trying engines has used up some of the timeout.
             timeout = self._timeout if self._conversion is None else attempt.seconds_left
             stay.beginning.open(new_backend, load, arrays, timeout, attempt.is_under_way)
             if self._confined.is_on:
@@ -307,13 +309,13 @@ class Blueprint:
 
 
 def _is_gone(load: Load) -> bool:
-    """Whether a converted model that it names is no longer there."""
+    """Whether the file of a converted model that it names no longer exists."""
     parts = [load, *(load.parts or ())]
     return any(part.is_converted and not os.path.exists(part.path) for part in parts)
 
 
 def _takes_spares(load: Load) -> bool:
-    """Whether it may be loaded where its framework has run, and has the threads that it has."""
+    """Whether it may be loaded in a spare worker, whose framework and threads already run."""
     is_plain = load.threads is None and not load.jit_compile
     return is_plain and KINDS[load.kind].takes_spares
 
@@ -335,7 +337,7 @@ def _check(isolation: str, restart: str | None) -> None:
 
 def _chosen(device: str, limit: int | None, inline: bool) -> Choice:
     if inline:
-        # This process sees what it sees; TensorFlow may have taken its devices already.
+        # The devices that this process sees cannot be changed: TensorFlow may use them already.
         choose("cpu" if device == "auto" else device, gpu.found())
         return Choice("cpu" if device in ("auto", "cpu") else device)
     gpus = () if device == "cpu" else gpu.found()
@@ -345,7 +347,8 @@ def _chosen(device: str, limit: int | None, inline: bool) -> Choice:
 
 
 def _tell_if_on_cpu(stay: Stay) -> None:
-    """A GPU was chosen, but the worker's TensorFlow may be one without support for it."""
+    """Warn if the session runs on the CPU although a GPU was chosen: the worker's TensorFlow may
+    lack GPU support."""
     devices = stay.keeping.placement()
     if devices and not any(name.startswith("GPU") for name in devices):
         stay.beginning.describe("cpu")

@@ -1,4 +1,4 @@
-"""The plans of a session: made by its engine when a step is first asked for, then reused."""
+"""The plans of a session: made by its engine when a step is first requested, then reused."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 class Planning:
-    """Plans by what is fetched and fed."""
+    """The plans of a session, by fetches and feeds."""
 
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
         self.known: dict[Any, NamedPlan] = {}
         self._lock = threading.Lock()
-        self._under_way: dict[Any, Any] = {}  # plans that an event loop waits for
+        self._under_way: dict[Any, Any] = {}  # loop and step -> future of the plan being made
 
     def make(self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None) -> NamedPlan:
-        """Have the engine make the plan of a step, unless another thread has it made."""
+        """Have the engine make the plan of a step, unless another thread has already done so."""
         names, inputs = _plannable(fetches, feeds, self._stay.signature)
         with held(self._lock, deadline):
             plan = self.known.get((fetches, tuple(feeds)))
@@ -47,7 +47,7 @@ class Planning:
     async def amake(
         self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None
     ) -> NamedPlan:
-        """The same, awaited."""
+        """Like `make`, awaited."""
         import asyncio
 
         names, inputs = _plannable(fetches, feeds, self._stay.signature)
@@ -56,7 +56,7 @@ class Planning:
         while (plan := self.known.get(key[1:])) is None:
             others = self._under_way.get(key)
             if others is not None:
-                # One of this loop makes it already.
+                # Another task of this loop is having the plan made already.
                 left = None if deadline is None else left_until(deadline)
                 if not (await asyncio.wait([others], timeout=left))[0]:
                     raise NoAnswer(sent=False)
@@ -90,26 +90,26 @@ class Planning:
             raise self._stay.broke_protocol("made a plan for something else")
         plan = NamedPlan(fetches, names, inputs, facts)
         if backend is not self._stay.backend:
-            return plan  # of a worker that has been replaced: the next ones have theirs
+            return plan  # its worker has been replaced: not kept for the new worker
         return self.known.setdefault((fetches, tuple(inputs)), plan)
 
     def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
         """Whether the plan of this step has been made and says so."""
         plan = self.known.get((as_key(fetches), tuple(feeds)))
-        # What these keep, no plan tells.
+        # Plans do not know about state inside plain functions and LiteRT models.
         is_known = plan is not None and plan.is_typed and not self._stay.engine.startswith("litert")
         return is_known and not plan.changes_state  # type: ignore[union-attr]
 
     def forget(self) -> None:
-        """They were made by a worker that has ended."""
+        """Discard all plans, because the worker that made them has ended."""
         self.known.clear()
 
 
 def as_key(fetches: Fetches) -> Fetches:
-    """What is fetched, as plans are found by it."""
+    """Return the fetches in the form by which plans are looked up."""
     if fetches is not None and not isinstance(fetches, str | bytes | Mapping):
         try:
-            return tuple(fetches)  # once: it may be a generator
+            return tuple(fetches)  # read only once, since it may be a generator
         except TypeError:
             pass  # refused when a plan is made
     return fetches

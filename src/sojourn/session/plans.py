@@ -1,4 +1,4 @@
-"""Steps as the caller knows them: names in order, what to send, how to shape what comes back."""
+"""Plans of steps on the caller's side: names in order, arrays to send, shape of the results."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from sojourn.values.dtypes import BY_NAME
 from sojourn.values.rows import Rows
 
 Fetches = str | Iterable[str] | None
-_SHAPES_REMEMBERED = 64  # of an input
+_SHAPES_REMEMBERED = 64  # per input
 
 
 class PlanFacts(msgspec.Struct, frozen=True):
-    """What the engine says of a plan it has made."""
+    """The engine's description of a plan that it has made."""
 
     number: int
     inputs: list[TensorSpec]
     outputs: list[TensorSpec]
-    slots: list[int]  # for each fetch, which of the outputs it is; -1 for an operation
+    slots: list[int]  # for each fetch, the index of its output; -1 for an operation
     adoptable: bool
     prints: bool
     changes_state: bool = True
     may_wait: bool = True
 
     def fits(self, feeds: int, fetches: int) -> bool:
-        """Whether it is about as many things as it was asked for."""
+        """Whether the facts are valid for a plan of so many feeds and fetches."""
         return (
             0 <= self.number < 2**32
             and len(self.inputs) == feeds
@@ -42,7 +42,7 @@ class PlanFacts(msgspec.Struct, frozen=True):
 
 
 class StepPlan:
-    """What a session must know of a step that it runs again and again."""
+    """The facts that a session needs to run a step repeatedly."""
 
     __slots__ = ("changes_state", "output_count", "step")
 
@@ -53,7 +53,7 @@ class StepPlan:
 
 
 class NamedPlan(StepPlan):
-    """A step as the caller knows it: names in order, and how to shape the results."""
+    """The plan of a step by names: converts the feeds and shapes the results."""
 
     def __init__(self, fetches: Fetches, names: list[str], feeds: list[str], facts: PlanFacts):
         step = PreparedStep(
@@ -68,7 +68,7 @@ class NamedPlan(StepPlan):
         self._slots = facts.slots
         self._straight = facts.slots == list(range(len(facts.outputs)))
         self._is_lone = self._single and facts.slots == [0]
-        # With the shapes that each was seen to accept.
+        # Each with the shapes that it is known to accept.
         self._inputs: list[tuple[str, TensorSpec, np.dtype | None, set[tuple[int, ...]]]] = [
             (name, spec, BY_NAME.get(spec.dtype), set())
             for name, spec in zip(feeds, facts.inputs, strict=True)
@@ -76,22 +76,22 @@ class NamedPlan(StepPlan):
 
     @property
     def is_typed(self) -> bool:
-        """Whether it is of a graph, which says what it takes; a plain function does not."""
+        """Whether all inputs have dtypes: those of a graph do, those of a plain function do not."""
         return bool(self._inputs) and all(spec.dtype != ANY for _, spec, *_ in self._inputs)
 
     def arrays(self, feeds: Mapping[str, Any]) -> list[np.ndarray | Rows]:
-        """What to send, converted and checked."""
+        """Return the arrays to send, converted and checked."""
         arrays: list[np.ndarray | Rows] = []
         for name, spec, dtype, accepted in self._inputs:
             try:
                 value = feeds[name]
             except (TypeError, IndexError):
-                require_mapping(feeds)  # what is none may consist of the same names
+                require_mapping(feeds)  # for example, a list of the same names finds the same plan
                 raise
             kind = type(value)
             if (
                 (kind is np.ndarray or kind is Rows)
-                and dtype is not None  # or numpy takes it for float64
+                and dtype is not None  # numpy would take None for float64
                 and value.dtype == dtype
                 and (value.shape in accepted or _accepts(spec, value.shape, accepted))
             ):
@@ -101,7 +101,7 @@ class NamedPlan(StepPlan):
         return arrays
 
     def results(self, outputs: Sequence[np.ndarray]) -> Any:
-        """What the caller gets: scalars as numpy scalars, as TensorFlow gives them."""
+        """Shape the outputs for the caller: scalars become numpy scalars, as in TensorFlow."""
         if self._is_lone:
             output = outputs[0]
             return output if output.ndim else output[()]
@@ -116,7 +116,7 @@ class NamedPlan(StepPlan):
 
 
 def _accepts(spec: TensorSpec, shape: tuple[int, ...], accepted: set[tuple[int, ...]]) -> bool:
-    """Whether an array of this shape fits; remembered, because most have a shape seen before."""
+    """Whether an array of this shape fits; cached, because most arrays have a shape seen before."""
     if not spec.accepts(shape):
         return False
     if len(accepted) < _SHAPES_REMEMBERED:
@@ -143,7 +143,7 @@ def fetch_names(fetches: Fetches, signature: Signature) -> list[str]:
 
 
 def require_mapping(feeds: object) -> None:
-    """What is fed has names."""
+    """Raise InputError unless the feeds are a mapping."""
     if not isinstance(feeds, Mapping):
         raise InputError(
             f"feeds must be a mapping from input names to values, not {type(feeds).__name__}"
@@ -151,7 +151,7 @@ def require_mapping(feeds: object) -> None:
 
 
 def plain_name(what: str, name: Any) -> str:
-    """A name as it can be sent."""
+    """Return the name as a plain string that can be sent."""
     if not isinstance(name, str):
         raise InputError(_not_a_name(what, name))
     try:
@@ -160,7 +160,7 @@ def plain_name(what: str, name: Any) -> str:
         raise InputError(
             f"{what} are named by strings, and {name!r} cannot be sent: {error}"
         ) from None
-    return str(name)  # also if it came out of an array
+    return str(name)  # numpy strings become plain ones
 
 
 def _not_a_name(what: str, name: object) -> str:

@@ -1,4 +1,4 @@
-"""What the user holds: a session of their own."""
+"""The session as the user holds it."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ Feeds = Mapping[str, Any]
 
 
 class Usable:
-    """Everything that can be done with a stay except end it."""
+    """The part that a session and a lease share: every use of a stay except ending it."""
 
     _stay: Stay
 
     @property
     def name(self) -> str:
-        """The name it goes by in messages, events and the process list."""
+        """The name of the session in messages, events and the process list."""
         return self._stay.name
 
     @property
     def state(self) -> State:
-        """Where it stands."""
+        """The current state of the session."""
         return self._stay.lifecycle.state
 
     @property
     def pid(self) -> int:
-        """The process that its engine lives in."""
+        """The id of the process in which the engine runs."""
         return self._stay.pid
 
     @property
     def owner(self) -> Place:
-        """The line that opened it."""
+        """The line of code that opened the session."""
         return self._stay.owner
 
     @property
@@ -64,14 +64,14 @@ class Usable:
 
     @property
     def engine(self) -> str:
-        """What computes, and, where it was chosen, why."""
+        """The engine that computes, and, if it was chosen, why."""
         return self._stay.engine
 
     @property
     def sandbox(self) -> Applied | None:
-        """What an untrusted model is closed off by; None if the model is trusted.
+        """The restrictions in force for an untrusted model; None if the model is trusted.
 
-        It was asked of the worker before the model was loaded.
+        The worker reported them before it loaded the model.
         """
         backend = self._stay.backend
         return None if backend is None else backend.sandbox
@@ -94,11 +94,11 @@ class Usable:
     def run(
         self, fetches: Fetches = None, feeds: Feeds | None = None, *, timeout: float | None = None
     ) -> Any:
-        """Run one step. What it returns owns its memory and outlives the session.
+        """Run one step. The results own their memory and outlive the session.
 
         One name gives an array, a list gives a list, None gives a dict of every output. Names are
-        the signature's, or those of the graph (`"w:0"`, `"init"`). With a `timeout` in seconds the
-        step may end as StepTimeout, and its outcome is then unknown.
+        the signature's, or those of the graph (`"w:0"`, `"init"`). If the step takes longer than
+        `timeout` seconds, it raises StepTimeout, and its outcome is then unknown.
         """
         return self._run(fetches, feeds, timeout)
 
@@ -120,10 +120,10 @@ class Usable:
     def arun(
         self, fetches: Fetches = None, feeds: Feeds | None = None, *, timeout: float | None = None
     ) -> Coroutine[Any, Any, Any]:
-        """The same, awaited: the event loop goes on, and no thread is used.
+        """Like `run`, awaited: the event loop is not blocked, and no thread is used.
 
-        Any number may be awaited at once. They are run in order, a few at a time. Cancelling one
-        leaves its outcome unknown, as a timeout does.
+        Any number of steps may be awaited at once. They are run in order, a few at a time.
+        Cancelling a step leaves its outcome unknown, as a timeout does.
         """
         return self._arun(fetches, feeds, timeout)
 
@@ -134,16 +134,16 @@ class Usable:
         return await self._stay.arun(fetches, feeds, timeout)
 
     def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
-        """Whether a step of these names, once it was run, is known to change no state: then it may
-        be run again. Of plain functions and of LiteRT nothing is known."""
+        """Whether a step of these names, which has run before, is known to change no state, so that
+        it may be repeated. It is never known for plain functions and LiteRT."""
         return self._stay.planning.changes_nothing(fetches, feeds)
 
     def __call__(self, *misplaced: Any, **inputs: Any) -> Any:
-        """Run with inputs by keyword: the output if there is one, else a dict of all."""
+        """Run a step with inputs by keyword; return the only output, or a dict of all outputs."""
         return self.run(self._all_outputs(misplaced), inputs)
 
     async def acall(self, *misplaced: Any, **inputs: Any) -> Any:
-        """The same, awaited."""
+        """Like `session(...)`, awaited."""
         return await self.arun(self._all_outputs(misplaced), inputs)
 
     def _all_outputs(self, misplaced: tuple[Any, ...]) -> str | None:
@@ -155,7 +155,7 @@ class Usable:
         return outputs[0] if len(outputs) == 1 else None
 
     def empty(self, name: str, *dimensions: int) -> np.ndarray:
-        """A new array for this input in shared memory, which feeding does not copy.
+        """Return a new array in shared memory for this input; feeding it makes no copy.
 
         The dimensions that the signature leaves open are given in order, the number of rows first.
         """
@@ -174,7 +174,7 @@ class Usable:
         )
 
     def reset(self) -> None:
-        """Put the variables and tables back to the values they had when it was opened.
+        """Reset the variables and tables to the values they had when the session was opened.
 
         A graph is initialised again, so random initializers without a seed draw new values.
         """
@@ -183,15 +183,15 @@ class Usable:
     def save(self, path: str | bytes | os.PathLike[Any]) -> None:
         """Save the variables to the folder `path`: when this returns, they are on the disk.
 
-        The files are a TensorFlow checkpoint with a manifest. Steps that come meanwhile wait. If
-        it fails (CheckpointError), whatever was at the path is still there.
+        The files are a TensorFlow checkpoint with a manifest. Steps that are started meanwhile
+        wait. If saving fails (CheckpointError), the previous content of the path is still there.
         """
         self._stay.keeping.save(arguments.path("path", path))
 
     def restore(self, path: str | bytes | os.PathLike[Any]) -> None:
-        """Take the variables from what was saved at `path`, every one or none.
+        """Restore the variables from the state saved at `path`, either all or none.
 
-        Every byte is checked first. The prefix of a plain TensorFlow checkpoint will do as well.
+        Every byte is checked first. `path` may also be the prefix of a plain TensorFlow checkpoint.
         """
         self._stay.keeping.restore(arguments.path("path", path))
 
@@ -201,16 +201,16 @@ class Usable:
         return self._stay.keeping.placement()
 
     def as_default(self) -> AbstractContextManager[Usable]:
-        """Make it what `sojourn.current()` gives, in this block of this thread or task."""
+        """Make `sojourn.current()` return this session inside the block, in its thread or task."""
         return defaults.as_default(self)
 
     def footprint(self) -> Footprint:
-        """What it holds now, as the kernel and the driver count it."""
+        """The memory that the session holds now, as the kernel and the GPU driver count it."""
         return self._stay.footprint()
 
 
 class Session(Usable):
-    """One stay of one model on one device. It lives until `close()`, best by a `with` block."""
+    """One stay of one model on one device. It lives until `close()`; prefer a `with` block."""
 
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
@@ -218,13 +218,13 @@ class Session(Usable):
 
     @property
     def receipt(self) -> Receipt | None:
-        """The account of the close; None while it is open."""
+        """The receipt of the close; None while the session is open."""
         return self._stay.receipt
 
     def close(self, *, timeout: float | None = None) -> Receipt:
-        """End the stay: new steps are refused, running ones finish, then the worker ends.
+        """Close the session: new steps are refused, running steps finish, then the worker ends.
 
-        After `timeout` seconds running steps are cut off. Closing twice gives the same receipt.
+        After `timeout` seconds, running steps are cut off. Closing twice gives the same receipt.
         """
         return self._stay.close(arguments.timeout(timeout), caller())
 
@@ -234,10 +234,10 @@ class Session(Usable):
         max_seconds: float | None = None,
         lease_warning_seconds: float | None = None,
     ) -> Lease:
-        """Lend it to another module, which can then use it but not close it.
+        """Lend the session to another module, which can then use it but not close it.
 
         The lease ends when it is given back, after `max_seconds`, or when you close the session.
-        A holder who has it longer than `lease_warning_seconds` is reported as `lease.overdue`.
+        If it is held longer than `lease_warning_seconds`, a `lease.overdue` event is emitted.
         """
         from sojourn.session.lease import Lease
 
@@ -254,14 +254,14 @@ class Session(Usable):
         )
 
     def aclose(self, *, timeout: float | None = None) -> Coroutine[Any, Any, Receipt]:
-        """The same, awaited: steps that are under way finish while the event loop goes on."""
+        """Like `close`, awaited: steps under way finish while the event loop runs."""
         return self._stay.aclose(arguments.timeout(timeout), caller())
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        if not self._stay.is_foreign:  # a fork inside the block: the session is the parent's
+        if not self._stay.is_foreign:  # else forked inside the block: the parent owns the session
             self._stay.close(None, caller())
 
     async def __aenter__(self) -> Session:

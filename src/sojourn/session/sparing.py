@@ -1,4 +1,4 @@
-"""How many spare workers plain sessions have ready: what `warm_up(spares=1)` asks for."""
+"""The number of spare workers that are kept ready for plain sessions: `warm_up(spares=1)`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sojourn.values import arguments
 
 
 def keep_spares(count: int, *, wait: bool) -> None:
-    """Have so many from now on. Those that are too many have ended when this returns; with `wait`,
-    those that were missing are ready."""
+    """Keep so many spare workers from now on. When this returns, surplus ones have ended; with
+    `wait`, missing ones are ready."""
     arguments.whole("spares", count, 0)
     maker = standing.keep(count, without_gpu(), _is_quiet)
     if maker is not None and (wait or count == 0):

@@ -8,7 +8,7 @@ from sojourn.errors import InternalError
 
 
 class State(str, enum.Enum):
-    """Where a session stands."""
+    """The state of a session."""
 
     OPENING = "opening"
     READY = "ready"
@@ -24,19 +24,19 @@ class State(str, enum.Enum):
 
 
 class Input(enum.Enum):
-    """What can happen to it."""
+    """An event that may change the state of a session."""
 
     OPENED = enum.auto()  # the engine has loaded
     OPEN_FAILED = enum.auto()
     STEP_STARTED = enum.auto()
     LAST_STEP_ENDED = enum.auto()
     CLOSE_ASKED = enum.auto()
-    DIED = enum.auto()  # the worker, by itself
-    ENDED = enum.auto()  # the worker, because we wanted it
+    DIED = enum.auto()  # the worker died by itself
+    ENDED = enum.auto()  # the worker was ended by a close
     PARK_ASKED = enum.auto()
     PARK_DONE = enum.auto()
     PARK_FAILED = enum.auto()
-    WAKE_ASKED = enum.auto()  # a parked or broken one is to come back
+    WAKE_ASKED = enum.auto()  # a parked or broken session is to become ready again
 
 
 _S, _I = State, Input
@@ -46,8 +46,8 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (_S.OPENING, _I.OPEN_FAILED): _S.CLOSED,
     (_S.OPENING, _I.CLOSE_ASKED): _S.DRAINING,
     (_S.OPENING, _I.DIED): _S.BROKEN,
-    (_S.OPENING, _I.LAST_STEP_ENDED): _S.OPENING,  # one of the worker that is being replaced
-    (_S.OPENING, _I.WAKE_ASKED): _S.OPENING,  # what had brought it back so far was interrupted
+    (_S.OPENING, _I.LAST_STEP_ENDED): _S.OPENING,  # a step of the worker that is being replaced
+    (_S.OPENING, _I.WAKE_ASKED): _S.OPENING,  # the comeback so far was interrupted
     (_S.READY, _I.STEP_STARTED): _S.RUNNING,
     (_S.READY, _I.CLOSE_ASKED): _S.DRAINING,
     (_S.READY, _I.DIED): _S.BROKEN,
@@ -67,7 +67,7 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (_S.DRAINING, _I.PARK_FAILED): _S.DRAINING,
     (_S.CLOSED, _I.PARK_DONE): _S.CLOSED,
     (_S.CLOSED, _I.PARK_FAILED): _S.CLOSED,
-    (_S.PARKED, _I.DIED): _S.PARKED,  # nothing is lost: it is saved, and about to be closed
+    (_S.PARKED, _I.DIED): _S.PARKED,  # its state is saved, and it is about to be closed
     (_S.PARKED, _I.WAKE_ASKED): _S.OPENING,
     (_S.PARKED, _I.CLOSE_ASKED): _S.DRAINING,
     (_S.BROKEN, _I.LAST_STEP_ENDED): _S.BROKEN,
@@ -83,7 +83,7 @@ CLOSABLE = frozenset(state for state, what in TRANSITIONS if what is Input.CLOSE
 
 
 def next_state(state: State, happened: Input) -> State:
-    """Where a session stands after this happened to it."""
+    """Return the state of a session after this input."""
     try:
         return TRANSITIONS[state, happened]
     except KeyError:

@@ -1,7 +1,7 @@
-"""The record of one stay: what the handles (a session, a lease) act on.
+"""The record of one stay: the object that the handles (a session, a lease) act on.
 
-The record outlives its handles, so that a forgotten session can still be closed and a closed one
-can still say who closed it.
+The record outlives its handles, so that a forgotten session can still be closed, and a closed
+session can still say where it was closed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sojourn.session.lease import Terms
 
 T = TypeVar("T")
-# How often a close that is awaited looks whether the steps have finished.
+# Seconds between two checks of an awaited close whether the steps have finished.
 _LOOK_SECONDS = 0.002
 _NOT_OPENING = frozenset(State) - {State.OPENING}
 _COMES_BACK = USABLE | {State.BROKEN, State.OPENING}
@@ -51,7 +51,8 @@ class Stay:
         words: Callable[[Stay], Words] = Words,
         model: str = "session",
     ) -> None:
-        """`model` is what its steps are counted under: one name for all sessions of a model."""
+        """`model` is the name under which steps are counted, the same for all sessions of a
+        model."""
         self.name = name
         self.isolation = isolation
         self.device = device
@@ -70,17 +71,17 @@ class Stay:
         self.beginning = Beginning(self)
         self.keeping = Keeping(self)
         self.ending = Ending(self)
-        self.leases: set[Terms] = set()  # who has borrowed it
-        self.changed = False  # whether variables may differ from what its keeper last knew
-        # Replaces a worker that died, by the deadline of who waits for it.
+        self.leases: set[Terms] = set()  # of all current leases
+        self.changed = False  # whether variables may differ from those of a new session
+        # Replaces a worker that died; takes the deadline of the step that waits for it.
         self.comeback: Callable[[float | None], None] | None = None
-        self._coming_back: dict[Any, Any] = {}  # by the event loop that waits for it
+        self._coming_back: dict[Any, Any] = {}  # event loop -> future of the replacement under way
         open_stays.add(self)
 
     # -- steps ---------------------------------------------------------------------------------
 
     def run(self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None) -> Any:
-        """One step."""
+        """Run one step."""
         if feeds is None:
             feeds = {}
         deadline = None if timeout is None else deadline_after(arguments.timeout(timeout))
@@ -89,15 +90,15 @@ class Stay:
             with Step(self, deadline, timeout) as step:
                 try:
                     plan = self.planning.known[wanted, tuple(feeds)]
-                except (KeyError, TypeError):  # a new one, or no names at all
+                except (KeyError, TypeError):  # a new step, or unhashable fetches
                     plan = self.planning.make(wanted, feeds, deadline)
                 return plan.results(step.run(plan, plan.arrays(feeds)))
-            # It never began, and the next worker may run it.
+            # `Step` suppressed the error: the step never began, and the next worker may run it.
 
     async def arun(
         self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None
     ) -> Any:
-        """The same, awaited: nothing here blocks the event loop."""
+        """Like `run`, awaited, without blocking the event loop."""
 
         if feeds is None:
             feeds = {}
@@ -116,17 +117,17 @@ class Stay:
                 return plan.results(await step.arun(plan, plan.arrays(feeds)))
 
     async def acan_repeat(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
-        """Whether this step is sure to have no effect but its results. It is planned, not run."""
+        """Whether this step certainly has no effect but its results. It is planned, not run."""
 
         wanted, names = as_key(fetches), dict.fromkeys(feeds)
         with await Step(self, counts=False, what="plan", task=_this_task()).turn():
             plan = await self.planning.amake(wanted, names, None)
-        # What a function or a queue does is unknown; LiteRT may remember what it has seen.
+        # The effects of a function or a queue are unknown; LiteRT models may keep state.
         has_effects = plan.changes_state or plan.step.may_wait or plan.step.prints
         return not has_effects and "litert" not in self.engine
 
     def step(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
-        """One step of a plan that the caller has made, with arrays that need no checks."""
+        """Run one step of a plan that the caller has made, with arrays that need no checks."""
         with Step(self) as step:
             outputs = step.run(plan, arrays)
         return outputs
@@ -141,7 +142,7 @@ class Stay:
         timeout: float | None = None,
         counts: bool = True,
     ) -> tuple[Any, Sequence[np.ndarray]]:
-        """Have the engine carry out an operation, as a step that others may accompany."""
+        """Have the engine carry out an operation, as a step beside which others may run."""
         deadline = deadline_after(timeout)
         with Step(self, deadline, timeout, what=name, counts=counts) as step:
             answer = self.operate(name, arguments, arrays, result, step.deadline)
@@ -156,7 +157,7 @@ class Stay:
         result: Any = Any,
         timeout: float | None = None,
     ) -> tuple[Any, Sequence[np.ndarray]]:
-        """The same, awaited."""
+        """Like `call`, awaited."""
 
         deadline = deadline_after(timeout)
         with await Step(self, deadline, timeout, name, task=_this_task()).turn():
@@ -167,15 +168,15 @@ class Stay:
         return answer
 
     def taking_part(self, what: str) -> Step:
-        """A block in which the session cannot be ended, for work on the backend itself."""
+        """Return a block during which the session is not ended, for work on the backend itself."""
         return Step(self, what=what, counts=False)
 
     def do_alone(self, work: Callable[[], T], consequence: str) -> T:
-        """Do something with the engine while no step is under way."""
+        """Call `work`, which uses the engine, while no step is under way."""
         step = Step(self, what=consequence, counts=False)
         while True:
             if self.comeback is not None:
-                self.notice_death()  # while it was idle: another takes its place first
+                self.notice_death()  # the worker may have died while idle: it is replaced first
             try:
                 self.lifecycle.begin_alone(step)
                 break
@@ -192,21 +193,21 @@ class Stay:
 
     @property
     def can_come_back(self) -> bool:
-        """Whether who was refused may ask again: another worker takes the place of one that has
-        died, or has done so just now."""
+        """Whether a refused caller may try again: the worker that died can be replaced, or has just
+        been replaced by another thread."""
         return self.comeback is not None and self.lifecycle.state in _COMES_BACK
 
     def come_back(self, deadline: float | None) -> None:
-        """Have the worker, which has died, replaced by another."""
+        """Replace the worker, which has died."""
         comeback = self.comeback
         try:
-            if comeback is not None:  # or it was closed meanwhile, as the caller will see
+            if comeback is not None:  # else closed meanwhile: the caller's retry raises
                 comeback(deadline)
         except NoAnswer:
             raise self.words.not_replaced() from None
 
     async def acome_back(self, deadline: float | None) -> None:
-        """The same, awaited: one of a loop's steps has it done, the others wait for that one."""
+        """Like `come_back`, awaited: one step of an event loop has it done, the others wait."""
         import asyncio
 
         from sojourn.process.aside import aside
@@ -228,18 +229,18 @@ class Stay:
     def operate(
         self, name: str, arguments: Any, arrays: Any, result: Any, deadline: float | None
     ) -> tuple[Any, Sequence[np.ndarray]]:
-        """Have the engine carry out an operation; the caller takes part already."""
+        """Have the engine carry out an operation; the caller's step has already begun."""
         assert self.backend is not None
         return self.backend.call(name, arguments, arrays, result=result, deadline=deadline)
 
     # -- ending --------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None, place: Place | None = None) -> Receipt:
-        """Refuse new steps, let running ones finish, end the worker, hand over the receipt."""
+        """Refuse new steps, let running ones finish, end the worker, return the receipt."""
         return self.ending.close(timeout, place or caller())
 
     async def aclose(self, timeout: float | None, place: Place) -> Receipt:
-        """The same, awaited: what is under way finishes while the event loop goes on."""
+        """Like `close`, awaited: steps under way finish while the event loop runs."""
         import asyncio
 
         from sojourn.process.aside import aside
@@ -257,7 +258,7 @@ class Stay:
         return await aside(lambda: self.ending.close(left, place))
 
     def hurry(self) -> None:
-        """End the worker now, whatever it does."""
+        """Kill the worker now, whatever it does."""
         if self.backend is not None:
             self.backend.kill()
 
@@ -265,7 +266,7 @@ class Stay:
 
     @property
     def engine(self) -> str:
-        """What computes, and why it does."""
+        """The engine that computes, and why it was chosen."""
         return self.lifecycle.engine
 
     @engine.setter
@@ -274,11 +275,12 @@ class Stay:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this is a fork of the process that opened it."""
+        """Whether this process is a fork of the one that opened the session."""
         return os.getpid() != self.maker
 
     def notice_death(self) -> str | None:
-        """How the worker died, if it has by itself; the next use of the session raises it."""
+        """Return how the worker died by itself, if it did; the next use of the session raises
+        that."""
         backend = self.backend
         if backend is None or self.lifecycle.state in (State.DRAINING, State.CLOSED):
             return None
@@ -288,12 +290,12 @@ class Stay:
         return self.how_it_died
 
     def require_usable(self) -> None:
-        """Raise what a step would raise if it is not open."""
+        """Raise the error that a step would raise, unless the session is usable."""
         if self.is_foreign or self.lifecycle.state not in USABLE:
             raise self.refusal(self.lifecycle.state)
 
     def footprint(self) -> Footprint:
-        """What it holds now; zero once closed."""
+        """The memory that the session holds now; zero once it is closed."""
         if self.receipt is not None or self.backend is None or self.is_foreign:
             return Footprint(0)
         held = self.backend.footprint()
@@ -304,18 +306,18 @@ class Stay:
     # -- errors --------------------------------------------------------------------------------
 
     def broken_by(self, death: WorkerDied, consequence: str, step: Step | None = None) -> Exception:
-        """Record that the worker has died, unless the step was of one that has been replaced;
-        returns what to raise."""
+        """Record that the worker has died, unless the step belongs to a worker that has been
+        replaced; returns the error to raise."""
         if self.is_foreign:
             return self.refusal(self.lifecycle.state)
 
         def note() -> None:
-            # Before the event: those who are refused from now on want to know.
+            # Set before the event is sent: callers that are refused from now on report it.
             if self.lifecycle.state in _HAS_A_WORKER:
                 self.how_it_died = death.describe()
                 self.lifecycle.how_it_died = death.how
 
-        # While a worker is being replaced, those who saw the last one die tell nothing new.
+        # While a worker is being replaced, the death of the previous one is no news.
         before = self.lifecycle.state
         if step is None or not step.is_left_behind:
             before = self.lifecycle.happened_in(_NOT_OPENING, Input.DIED, None, note)
@@ -324,17 +326,18 @@ class Stay:
         return self.words.broken(death, consequence)
 
     def broke_protocol(self, how: str) -> WorkerDied:
-        """The worker sent something invalid: it is ended."""
+        """Kill the worker, which sent something invalid; returns the error to raise."""
         self.hurry()
         return WorkerDied(f"broke the protocol ({how}) and was ended", "")
 
     def refusal(self, state: State) -> Exception:
-        """What to raise if it is used in this state."""
+        """Return the error for a use of the session in this state."""
         return self.words.refused(state)
 
 
 def _this_task() -> weakref.ref[Any]:
-    """Not the task itself: one that failed has frames that know its step, and would stay."""
+    """A weak reference to the current task: a failed task has frames that refer to its step, so a
+    strong reference would be a cycle and keep the task alive."""
     import asyncio
 
     return weakref.ref(asyncio.current_task())

@@ -1,7 +1,7 @@
-"""What all the sessions of this process have done since it began, for `sojourn.metrics()`.
+"""Sums over all sessions of this process since it began, for `sojourn.metrics()`.
 
-Numbers of an open session are read where it keeps them; when it ends they are added up here. Both
-happen under one lock, so that a total never goes back.
+The numbers of an open session are read from its status page; when the session ends, they are added
+to the sums here. Both happen under one lock, so that a total never decreases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Steps:
-    """The steps of some sessions: how many took how long."""
+    """The durations of the steps of some sessions, as a histogram."""
 
     histogram: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     seconds: float = 0.0
@@ -32,7 +32,7 @@ class Steps:
         return sum(self.histogram)
 
     def add(self, session: Lifecycle) -> None:
-        """Add those of one session."""
+        """Add the steps of one session."""
         page = session.page
         self.histogram = [a + b for a, b in zip(self.histogram, page.histogram(), strict=True)]
         self.seconds += page.words[NANOSECONDS] / 1e9
@@ -47,7 +47,7 @@ class Totals:
 
     steps: dict[str, Steps] = field(default_factory=dict)  # by model
     counts: Counter[str] = field(default_factory=Counter)  # opened, closed, broken, forgotten
-    held_bytes: int = 0  # of the closed, by their receipts
+    held_bytes: int = 0  # by closed sessions, according to their receipts
     returned_bytes: int = 0
     closing_seconds: float = 0.0
 
@@ -62,14 +62,14 @@ _live: weakref.WeakSet[Lifecycle] = weakref.WeakSet()
 
 
 def enter(session: Lifecycle) -> None:
-    """A session begins."""
+    """Register a session that is being opened."""
     with _lock:
         _live.add(session)
         _ended.counts["opened"] += 1
 
 
 def leave(session: Lifecycle) -> None:
-    """A session has ended, and its page is still open."""
+    """Unregister a session that has ended; its page must still be open."""
     with _lock:
         if session in _live:
             _live.discard(session)
@@ -78,13 +78,13 @@ def leave(session: Lifecycle) -> None:
 
 
 def count(what: str) -> None:
-    """Something that is only counted."""
+    """Count one event of this kind."""
     with _lock:
         _ended.counts[what] += 1
 
 
 def add_receipt(receipt: Receipt) -> None:
-    """What a session held and gave back."""
+    """Add the memory that a session held and gave back."""
     with _lock:
         _ended.held_bytes += receipt.held_bytes + sum(receipt.held_on_device.values())
         _ended.returned_bytes += receipt.returned_bytes + sum(receipt.returned_on_device.values())
@@ -94,7 +94,7 @@ def add_receipt(receipt: Receipt) -> None:
 
 
 def now() -> tuple[Totals, list[Lifecycle]]:
-    """The sums over all sessions so far, and those that are open."""
+    """Return the sums over all sessions so far, and the open sessions."""
     with _lock:
         live = sorted(_live, key=lambda session: session.serial)
         sums = Totals(
@@ -110,7 +110,7 @@ def now() -> tuple[Totals, list[Lifecycle]]:
 
 
 def _begin_anew_in_child() -> None:
-    # What the parent has done is for the parent to tell.
+    # A fork starts at zero: its parent reports its own sums.
     global _lock, _ended
     _lock = threading.Lock()
     _ended = Totals()

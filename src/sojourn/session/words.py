@@ -1,6 +1,6 @@
-"""What a session raises when it cannot be used: sojourn's own errors.
+"""The errors that a session raises when it cannot be used.
 
-The drop-in says the same things in TensorFlow's words.
+The drop-in has a subclass that raises them in TensorFlow's words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Words:
         return f"session {self._stay.name!r}"
 
     def refused(self, state: State) -> Exception:
-        """It takes no steps in this state."""
+        """The session takes no steps in this state."""
         stay = self._stay
         if stay.is_foreign:
             return SessionClosed(
@@ -43,24 +43,24 @@ class Words:
         return SessionClosed(f"{self._name} is {state} and takes no steps")
 
     def excluded(self) -> Exception:
-        """Another caller had exclusive use of it until the deadline."""
+        """Another caller had exclusive use of the session until the deadline."""
         return StepTimeout(f"{self._name} was in exclusive use; this step has not begun")
 
     def late(self, timeout: float | None, what: str | None, outcome: str) -> Exception:
-        """There was no answer by the deadline."""
+        """No answer was received by the deadline."""
         if what is not None:
             return StepTimeout(f"{self._name} did not finish {what!r} within {timeout:g} s")
         return StepTimeout(f"{self._name} did not answer within {timeout:g} s; {outcome}")
 
     def not_replaced(self) -> Exception:
-        """The worker has died, and there was no other by the deadline."""
+        """The worker has died, and no replacement was ready by the deadline."""
         return StepTimeout(
             f"{self._name}: the worker {self._stay.how_it_died}; another was not ready in the time "
             "this step had, so it has not begun"
         )
 
     def cut_off(self, consequence: str) -> Exception:
-        """It was closed meanwhile."""
+        """The session was closed during the call."""
         return SessionClosed(
             f"{self._name} was closed at {self._stay.closed_at} while {consequence}"
         )
@@ -71,9 +71,9 @@ class Words:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Its type and the first line of its message."""
+    """The error's type and the first line of its message."""
     try:
         words = str(error)
-    except Exception:  # code of the user's
+    except Exception:  # `__str__` may be the user's code
         words = ""
     return f"{type(error).__name__}: {words}".splitlines()[0].rstrip(": ")

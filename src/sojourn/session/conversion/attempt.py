@@ -1,4 +1,4 @@
-"""One opening for which engines are tried: it ends when it is called off, or has no more time."""
+"""An opening for which engines are tried: it ends when it is called off or its time is over."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAUSE_SECONDS = 0.05
 
 
 class Attempt:
-    """What is under way for one session. It may be called off by any thread."""
+    """The opening of one session, which any thread may call off."""
 
     def __init__(self, name: str, timeout: float | None) -> None:
         self._name = name
@@ -25,17 +25,17 @@ class Attempt:
 
     @property
     def seconds_left(self) -> float | None:
-        """What is left of its time; None if that is not limited."""
+        """The seconds until the timeout; None if there is no timeout."""
         return None if self._deadline is None else left_until(self._deadline)
 
     def is_under_way(self, end: Callable[[], None]) -> None:
-        """There is a worker, and this ends it."""
+        """Register a worker by the function that ends it."""
         self._under_way.append(end)
         if self._is_called_off:
             end()
 
     def call_off(self) -> None:
-        """End every worker that is there, and each that is still to come."""
+        """End all registered workers, and those registered later."""
         self._is_called_off = True
         for end in tuple(self._under_way):
             end()
@@ -48,13 +48,13 @@ class Attempt:
             raise StepTimeout(f"session {self._name!r} was not open within {self._timeout:g} s")
 
     def pause(self) -> None:
-        """Wait for a moment, unless it is to end."""
+        """Sleep for a moment; raises like `check`."""
         self.check()
         time.sleep(_PAUSE_SECONDS)
 
     @contextmanager
     def holding(self, lock: Lock) -> Iterator[None]:
-        """Hold a lock that another opening may have for long."""
+        """Hold a lock that another opening may hold for a long time."""
         try:
             with held(lock, self._deadline):
                 self.check()

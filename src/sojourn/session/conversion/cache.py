@@ -1,10 +1,11 @@
-"""Converted models and the proofs that go with them, in a folder, by what they were made of.
+"""The cache of converted models and their proofs: a folder with one entry for each key.
 
-An entry is written beside its place and renamed, so that it is whole or not there. Who writes one
-holds a lock on it: others that want the same wait, and what a killed process has left is removed by
-the next. Verdicts and files are checked by their SHA-256 before they are used, files once more by
-the worker that loads them. The oldest entries go when there is too much. The folder may hold other
-things, too: only what is named like an entry and its files is removed.
+An entry is written under another name and renamed, so that it is complete or absent. Its writer
+holds a lock on it: other processes that need the same entry wait, and the next process removes the
+leftovers of a killed one. Verdicts and files are checked by their SHA-256 before they are used,
+files once more by the worker that loads them. The oldest entries are evicted when the cache is too
+large. The folder may hold other files too: only those named like an entry and its files are
+removed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _PARTS = (_VERDICTS, *(f"model.{kind}" for kind, _ in ENGINES.values()))
 _KEPT, _NEW = "sojourn-", ".sojourn-new-"
 _ENTRY = re.compile(rf"{_KEPT}[0-9a-f]{{32,64}}(-[0-9a-f]{{8}})?")
 _FORMAT = 7
-_PATIENCE_SECONDS = 600.0  # with another process that converts the same
+_PATIENCE_SECONDS = 600.0  # how long to wait for another process that converts the same model
 _PACKAGES = (
     *("tensorflow", "tensorflow-cpu", "tf2onnx", "onnxruntime", "ai-edge-litert"),
     *("keras", "numpy"),
@@ -46,18 +47,18 @@ _PACKAGES = (
 
 
 class NotKept(ModelError):
-    """What was converted cannot be used: it has no place, or is out of date already."""
+    """The converted model cannot be used: it cannot be stored, or is already out of date."""
 
 
 class _Sealed(msgspec.Struct, frozen=True):
-    """Verdicts as they are written, with the SHA-256 of their key and themselves."""
+    """Verdicts as they are written, with the SHA-256 of their key and content."""
 
     sha256: str
     examined: msgspec.Raw
 
 
 def folder() -> Path:
-    """Where it is: `SOJOURN_CACHE`, or in the user's folder for caches."""
+    """The path of the cache: `SOJOURN_CACHE`, or below the user's cache folder."""
     chosen = os.environ.get(FOLDER)
     if chosen:
         return Path(chosen)
@@ -66,10 +67,11 @@ def folder() -> Path:
 
 
 def key_of(load: Load, arrays: Sequence[np.ndarray], more: str) -> str:
-    """What a conversion depends on: the model's bytes, its options, and every version."""
+    """Return the key of a conversion: a digest of the model's bytes, its options, and all
+    versions."""
     if load.kind == "builder":
-        return secrets.token_hex(16)  # what it builds is not known before it is run
-    machine = f"{platform.machine()} {len(os.sched_getaffinity(0))}"  # whose times were taken
+        return secrets.token_hex(16)  # unique: what a builder builds is unknown before it is run
+    machine = f"{platform.machine()} {len(os.sched_getaffinity(0))}"  # on which times are measured
     digest = hashlib.sha256(f"{_FORMAT} {__version__} {machine} {more}".encode())
     for package in _PACKAGES:
         digest.update(f"{package} {version_of(package)}\n".encode())
@@ -84,13 +86,13 @@ def key_of(load: Load, arrays: Sequence[np.ndarray], more: str) -> str:
 
 
 def state_of(load: Load) -> list[tuple[str, int, int, int]]:
-    """What changes when the files of a model are written to or replaced."""
+    """Return facts that change when the files of a model are written to or replaced."""
     stats = ((path, os.stat(path)) for _, path in _files_of(load))
     return [(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
 
 
 def version_of(package: str) -> str:
-    """Which version is installed here; empty if none is."""
+    """The installed version of a package; empty if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -98,7 +100,7 @@ def version_of(package: str) -> str:
 
 
 def find(key: str) -> Examined | None:
-    """What was found out about this model, if all of it is still what it was."""
+    """Return the entry of this key; None if it is missing or damaged."""
     entry = folder() / f"{_KEPT}{key}"
     try:
         sealed = msgspec.json.decode((entry / _VERDICTS).read_bytes(), type=_Sealed)
@@ -107,14 +109,14 @@ def find(key: str) -> Examined | None:
         examined = msgspec.json.decode(sealed.examined, type=Examined)
     except (OSError, msgspec.DecodeError):
         return None
-    with contextlib.suppress(OSError):  # others may have made it, for this process to read
+    with contextlib.suppress(OSError):  # another user's entry may be read-only for this process
         os.utime(entry)
     examined = msgspec.structs.replace(examined, folder=str(entry))
     return examined if is_intact(examined) else None
 
 
 def is_intact(examined: Examined) -> bool:
-    """Whether the files are there, and what they were."""
+    """Whether all files exist and have the recorded checksums."""
     try:
         return all(
             sha256(Path(examined.folder, one.file)) == one.sha256
@@ -126,12 +128,13 @@ def is_intact(examined: Examined) -> bool:
 
 
 class NewEntry:
-    """A folder to write an entry in. It goes with this object or its process, unless it is kept."""
+    """A folder to write an entry in. It is removed with this object or its process, unless kept."""
 
     def __init__(self, key: str, pause: Callable[[], None], is_again: bool = False) -> None:
-        """Once no other process is at the same, for which `pause` is called again and again.
+        """Make the folder once no other process writes the same entry; `pause` is called between
+        checks.
 
-        If `is_again`, the one who holds it may be the caller, and it is made beside that.
+        If `is_again`, the caller may hold that folder itself, so a folder of another name is made.
         """
         self._key = key
         self._is_held = False
@@ -142,7 +145,7 @@ class NewEntry:
             else:
                 path, fd = _owned(f"{_NEW}{key[:16]}", pause)
         except SojournError:
-            raise  # by `pause`; it may be an OSError as well
+            raise  # raised by `pause`; some are OSErrors too
         except OSError as error:
             raise _cannot_be_kept(error) from error
         self.path = Path(path)
@@ -156,12 +159,12 @@ class NewEntry:
             self.remove()
 
     def hold(self, examined: Examined) -> Examined:
-        """Have it stay for as long as this object does, for this process alone."""
+        """Keep the folder for as long as this object lives, for this process alone."""
         self._is_held = any(one.file for one in examined.candidates)
         return msgspec.structs.replace(examined, folder=str(self.path))
 
     def keep(self, examined: Examined) -> Examined:
-        """Make it what `find` finds."""
+        """Rename the folder to its final name, where `find` finds it."""
         target = folder() / f"{_KEPT}{self._key}"
         try:
             made = msgspec.Raw(msgspec.json.encode(examined))
@@ -169,10 +172,10 @@ class NewEntry:
             (self.path / _VERDICTS).write_bytes(msgspec.json.encode(sealed))
             if target.exists() and find(self._key) is None:
                 _remove(target)  # it is damaged
-            self.path.chmod(folder().stat().st_mode & 0o777)  # who may read that may read this
+            self.path.chmod(folder().stat().st_mode & 0o777)  # readable to readers of the cache
             self.path.rename(target)
         except OSError as error:
-            if found := find(self._key):  # another process was faster, and uses it already
+            if found := find(self._key):  # another process was faster, and may use it already
                 return found
             raise _cannot_be_kept(error) from error
         _make_room(target)
@@ -188,7 +191,7 @@ def write(path: Path, content: memoryview) -> None:
 
 
 def _owned(name: str, pause: Callable[[], None]) -> tuple[str, int]:
-    """A folder of this name, or of another if whoever has that takes too long, and its lock."""
+    """Make and lock a folder of this name; of another name if its current owner takes too long."""
     above = folder()
     path = str(above / name)
     until = time.monotonic() + _PATIENCE_SECONDS
@@ -197,7 +200,7 @@ def _owned(name: str, pause: Callable[[], None]) -> tuple[str, int]:
         try:
             fd = owned_folders.make(path)
         except FileExistsError:
-            if not owned_folders.is_owned(path):  # nor removed: there are no locks here
+            if not owned_folders.is_owned(path):  # unowned but not swept: no locks here
                 break
         else:
             if fd >= 0:
@@ -221,7 +224,7 @@ def _cannot_be_kept(error: OSError) -> NotKept:
 
 
 def clear() -> int:
-    """Remove every entry but those that are being made; how many bytes they had."""
+    """Remove all entries except those being written; return how many bytes were freed."""
     owned_folders.sweep(str(folder()), _NEW, _remove)
     entries = _entries()
     for entry, _, _ in entries:
@@ -230,9 +233,9 @@ def clear() -> int:
 
 
 def _files_of(load: Load) -> Iterator[tuple[str, str]]:
-    """The model's files: what they are called in it, and their paths."""
+    """The model's files: their names inside the model, and their paths."""
     tops = KINDS[load.kind].files_of(os.path.realpath(load.path)) if load.path else ()
-    seen: set[str] = set()  # links may go in a circle
+    seen: set[str] = set()  # symbolic links may form a cycle
     for top in tops:
         if not os.path.isdir(top):
             yield ".", top
@@ -264,7 +267,7 @@ def _remove(entry: str | Path) -> None:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(entry, part))
     with contextlib.suppress(OSError):
-        os.rmdir(entry)  # unless something else is in it
+        os.rmdir(entry)  # fails if other files are in it
 
 
 def _make_room(newest: Path) -> None:

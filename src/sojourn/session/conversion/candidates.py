@@ -1,32 +1,32 @@
-"""What was found out about a model and other engines, as plain values."""
+"""The facts about a model and other engines, as plain values."""
 
 from __future__ import annotations
 
 import msgspec
 
 TENSORFLOW, FASTEST = "tensorflow", "fastest"
-# engine -> the kind of model it runs, and the package that it comes in
+# engine -> the kind of model that it runs, and its package
 ENGINES = {"onnxruntime": ("onnx", "onnxruntime"), "litert": ("tflite", "ai-edge-litert")}
 CHOICES = (TENSORFLOW, *ENGINES, FASTEST)  # for `engine=`
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine for one model."""
+    """The facts about one engine for one model."""
 
     engine: str
     version: str
-    refusal: str = ""  # why it is not to be used
-    is_passing: bool = False  # which may be otherwise the next time
-    most: float | None = None  # for NaN and floats beyond it gives other answers
-    is_shown: bool = False  # by outputs that are not finite, wherever it gives others for NaN
-    only_some: bool = False  # so it does for no rows at all
-    threads: int | None = None  # that it was fastest with; None for one on each core
-    file: str = ""  # in the folder of the entry
+    refusal: str = ""  # why the engine is not used
+    is_passing: bool = False  # the refusal is temporary: the next try may succeed
+    most: float | None = None  # its answers differ for NaN and larger floats; None: they never do
+    is_shown: bool = False  # wherever its answers differ, the outputs are not finite
+    only_some: bool = False  # its answers may differ for inputs without elements
+    threads: int | None = None  # the number with which it was fastest; None: one for each core
+    file: str = ""  # name in the folder of the entry
     sha256: str = ""
-    checks: int = 0  # inputs that it was compared with TensorFlow on
+    checks: int = 0  # the number of inputs on which it was compared with TensorFlow
     worst: float = 0.0  # the largest difference
     tolerance: float = 0.0
-    ratios: dict[int, float] = {}  # batch size -> its time by TensorFlow's
+    ratios: dict[int, float] = {}  # batch size -> its time divided by TensorFlow's
     held_bytes: int = 0
     open_seconds: float = 0.0
     convert_seconds: float = 0.0
@@ -38,16 +38,16 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """With its version."""
+        """The engine with its version."""
         return f"{self.engine} {self.version}".strip()
 
     @property
     def proof(self) -> str:
-        """How well it agrees."""
+        """How well its answers agree, in words."""
         return f"(worst difference {self.worst:.0e}, tolerance {self.tolerance:.0e})"
 
     def gain(self, batch: int) -> str:
-        """How it does at a batch size."""
+        """Its speed at a batch size, in words."""
         ratio = self.ratios[batch]
         if 0.95 < ratio < 1.05:
             speed = "as fast as"
@@ -66,14 +66,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """Every engine that was looked at."""
+    """The facts about all engines that were tried."""
 
     candidates: list[Candidate]
-    inputs: list[str]  # the names that those of the files stand for, in order
+    inputs: list[str]  # the model's names, in the order of the names in the converted files
     outputs: list[str]
     held_bytes: int = 0  # by TensorFlow's session
     open_seconds: float = 0.0
-    folder: str = ""  # where the files are
+    folder: str = ""  # the folder of the converted files
 
     @property
     def may_pass(self) -> bool:
@@ -81,5 +81,5 @@ class Examined(msgspec.Struct, frozen=True):
         return any(one.is_passing for one in self.candidates)
 
     def of(self, engine: str) -> Candidate:
-        """What is known of one engine."""
+        """The facts about one engine."""
         return next(one for one in self.candidates if one.engine == engine)

@@ -1,8 +1,8 @@
-"""Which engines a model is to run on, from what was found out about them. Pure.
+"""Choose the engines that a model runs on, from the facts about them. Pure.
 
-A switch must pay clearly over all batch sizes that were timed, and lose at none. Where one engine
-is best for few rows and another for many, both are kept if that pays clearly too, and if the memory
-is worth it.
+A switch must be a clear win on average over all batch sizes that were timed, and no loss at any. If
+one engine is best for few rows and another for many, both are used if that is again a clear win,
+and if they do not hold too much memory.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import NamedTuple
 from sojourn.session.conversion.candidates import TENSORFLOW, Candidate, Examined
 from sojourn.values import format_bytes
 
-_CLEAR_WIN = 0.8
-_NO_LOSS = 1.05
-# What two engines may hold together, by what TensorFlow's session holds.
+_CLEAR_WIN = 0.8  # the highest mean ratio of times that is a clear win
+_NO_LOSS = 1.05  # the highest ratio of times that is no loss
+# The most memory that two engines may hold together, divided by that of TensorFlow's session.
 _MOST_MEMORY = 1.5
 
 
 class Use(NamedTuple):
-    """An engine, and the most rows that it is used for; None for any number."""
+    """An engine, and the most rows for which it is used; None for any number."""
 
     engine: str
     most_rows: int | None = None
 
 
-Ratios = dict[int, float]  # batch size -> time by TensorFlow's
+Ratios = dict[int, float]  # batch size -> time divided by TensorFlow's
 
 
 def fastest(examined: Examined, *, alone: bool = False) -> tuple[Use, ...]:
-    """One engine, or two unless it is to be alone; none if TensorFlow is as good."""
+    """Choose one engine, or two unless `alone`; none if TensorFlow alone is as good."""
     timed = {one.engine: one.ratios for one in examined.candidates if one.agrees and one.ratios}
     if not timed:
         return ()
@@ -49,7 +49,7 @@ def fastest(examined: Examined, *, alone: bool = False) -> tuple[Use, ...]:
 
 
 def _pairs(examined: Examined, timed: dict[str, Ratios]) -> list[tuple[float, tuple[Use, Use]]]:
-    """Every two that may be kept together, with the mean of their ratios."""
+    """All pairs that may be used together, with the mean of their ratios."""
     batches = sorted(next(iter(timed.values())))
     timed = {**timed, TENSORFLOW: dict.fromkeys(batches, 1.0)}
     found = []
@@ -59,14 +59,14 @@ def _pairs(examined: Examined, timed: dict[str, Ratios]) -> list[tuple[float, tu
         for before, after in itertools.pairwise(batches):
             ratios = [timed[one if b <= before else other][b] for b in batches]
             if max(ratios) <= _NO_LOSS:
-                # Between two sizes that were timed.
+                # Switch at the geometric mean of the two sizes that were timed.
                 uses = Use(one, math.isqrt(before * after)), Use(other)
                 found.append((geometric_mean(ratios), uses))
     return found
 
 
 def words_for(examined: Examined, uses: Sequence[Use]) -> str:
-    """What to say of a choice."""
+    """Describe a choice in words."""
     if len(uses) == 1:
         return str(examined.of(uses[0].engine))
     few, many = uses

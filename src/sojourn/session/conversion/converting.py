@@ -1,4 +1,4 @@
-"""The engine that a user asks for, for one model: found out once, and then remembered."""
+"""Choose the engine for one model from what the user asks for; the result is cached."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from sojourn.values import Signature
 Arrays = list[np.ndarray]
 Open = Callable[[Load, Arrays], Session]
 
-_MOST_STEPS = 1e9  # of which one is compared
-_FIRST_PAUSE_SECONDS = 60.0  # before an engine is tried again that was refused for want of memory
+_MOST_STEPS = 1e9  # the largest interval, in steps, between two compared steps
+_FIRST_PAUSE_SECONDS = 60.0  # until an engine is retried that was refused for lack of memory
 
 
 def conversion_for(
@@ -51,7 +51,7 @@ def conversion_for(
     isolation: str,
     is_confined: bool,
 ) -> Conversion | None:
-    """What `engine=` asks for; None if the model runs on its own engine anyway."""
+    """The conversion that `engine=` asks for; None if the model runs on its own engine anyway."""
     if engine not in (None, *CHOICES):
         raise ValueError(f"engine must be one of {', '.join(CHOICES)}, not {engine!r}")
     kind = KINDS[load.kind]
@@ -82,7 +82,7 @@ def conversion_for(
 
 
 class Conversion:
-    """A model and the engine it is wanted on."""
+    """A model and the engine that the user asks for."""
 
     def __init__(
         self,
@@ -102,19 +102,19 @@ class Conversion:
         self._engines = tuple(ENGINES) if wanted == FASTEST else (wanted,)
         self._lock = threading.Lock()
         self._examined: Examined | None = None
-        self._state: object = None  # of the model's files when it was examined
-        self._entry: cache.NewEntry | None = None  # which nobody else can use
-        self._until = math.inf  # when what is known is to be looked at again
-        # One by name is tried at once: without it there is nothing to open.
+        self._state: object = None  # the state of the model's files when it was examined
+        self._entry: cache.NewEntry | None = None  # an entry for this process alone
+        self._until = math.inf  # when the engines are to be tried again
+        # An engine asked for by name is retried at once: without it the open fails.
         self._pause = _FIRST_PAUSE_SECONDS if wanted == FASTEST else 0.0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Elsewhere it is found out again."""
+        """Pickle the arguments only: another process examines the model again."""
         given = self._samples, self._tolerance, self._shadow
         return Conversion, (self._wanted, self._load, self._arrays, *given)
 
     def examined(self, attempt: Attempt, open_trial: Open) -> Examined:
-        """What is known of the engines: from this process, from the cache, or by trying."""
+        """Return the facts about the engines: from this process, the cache, or by trying."""
         with attempt.holding(self._lock):
             with _reading(self._load):
                 state = cache.state_of(self._load)
@@ -125,46 +125,46 @@ class Conversion:
                 self._state = state
                 self._until = math.inf
                 if self._examined.may_pass:
-                    # The next may find it otherwise, but is not to wait long for what is as it was.
+                    # A later open may succeed, but repeated failures must not delay every open.
                     self._until = time.monotonic() + self._pause
                     self._pause *= 2
             return self._examined
 
     def _find(self, key: str) -> Examined | None:
-        """What is in the cache: of what is wanted, or of all engines, which has that too."""
+        """Look up an entry in the cache: for the wanted engines, or for all engines."""
         found = cache.find(_with_engines(key, self._engines))
         return found or cache.find(_with_engines(key, tuple(ENGINES)))
 
     def _found_out(self, key: str, attempt: Attempt, open_trial: Open) -> Examined:
-        # The one that is held stays until there is another: an open may be about to load from it.
+        # The held entry stays until a new one exists: an open may be about to load from it.
         is_again = self._entry is not None
         with cache.NewEntry(_with_engines(key, self._engines), attempt.pause, is_again) as entry:
             if found := self._find(key):
-                return found  # another process was at it
+                return found  # another process has made it meanwhile
             opener = _Opener(attempt, open_trial, self._load, self._arrays)
             found = examine(opener, self._engines, entry.path, self._samples, self._tolerance)
-            attempt.check()  # what was cut off is no refusal
-            is_built = self._load.kind == "builder"  # which nobody can ask for again
+            attempt.check()  # a failure because the attempt was cancelled is no refusal
+            is_built = self._load.kind == "builder"  # its key is random, so no open finds it again
             if is_built or found.may_pass:
                 self._entry = entry
                 return entry.hold(found)
             if self._key() != key:
                 raise cache.NotKept("the model's files have changed while it was converted")
             found = entry.keep(found)
-            self._entry = None  # of a try before, which another has replaced
+            self._entry = None  # from an earlier try, now superseded
             return found
 
     def is_intact(self) -> bool:
-        """Whether what was converted is still there. If not, it is found or made again."""
+        """Whether the converted files still exist. If not, the next open finds or makes them."""
         with self._lock:
             if self._examined is not None and not cache.is_intact(self._examined):
                 self._examined = None
             return self._examined is not None
 
     def chosen(self, attempt: Attempt, open_trial: Open, name: str) -> tuple[Load, Arrays, str]:
-        """What to load, with which arrays, and what to say of it.
+        """Return what to load, with which arrays, and the words that explain the choice.
 
-        Raises ModelError if the engine that was asked for by name is refused.
+        Raises ModelError if an engine that was asked for by name is refused.
         """
         try:
             found = self.examined(attempt, open_trial)
@@ -174,7 +174,7 @@ class Conversion:
             why = str(error)
         else:
             if self._wanted == FASTEST:
-                # TensorFlow is there anyway, beside one that it is compared with.
+                # With shadow=, TensorFlow is loaded anyway, beside the engine compared with it.
                 uses = fastest(found, alone=self._shadow is not None)
             else:
                 uses = (Use(self._wanted),) if found.of(self._wanted).agrees else ()
@@ -190,7 +190,7 @@ class Conversion:
         return self._load, self._arrays, f"{TENSORFLOW}: {why}"
 
     def _load_for(self, found: Examined, uses: Sequence[Use]) -> tuple[Load, Arrays]:
-        """What a worker loads for this choice."""
+        """Return what a worker loads for this choice."""
         parts = []
         for engine, _ in uses:
             if engine == TENSORFLOW:
@@ -222,7 +222,7 @@ class Conversion:
             for name, value in sorted(feeds.items()):
                 array = np.asarray(value)
                 more += f" {name} {array.dtype} {array.shape}"
-                if array.dtype.kind in "OTmM":  # it has no bytes that say what is in it
+                if array.dtype.kind in "OTmM":  # its bytes do not identify its content
                     more += repr(array.tolist())
                 else:
                     arrays.append(array)
@@ -250,11 +250,11 @@ def _why_not(candidate: Candidate) -> str:
 
 
 class _Opener:
-    """The sessions that engines are tried with."""
+    """Opens the sessions with which engines are tried."""
 
     def __init__(self, attempt: Attempt, trial: Open, load: Load, arrays: Arrays) -> None:
         self.attempt = attempt
-        # Small models gain nothing by a second thread, and lose what it takes to wake it.
+        # Also one thread: small models gain nothing by a second one, and waking it takes time.
         is_open = load.threads is None and len(os.sched_getaffinity(0)) > 1
         self.thread_counts: Sequence[int | None] = (None, 1) if is_open else (load.threads,)
         self._trial = trial
@@ -278,7 +278,7 @@ class _Opener:
 def _converted_load(
     load: Load, made: Made, inputs: Iterable[str], outputs: Iterable[str], threads: int | None
 ) -> Load:
-    """How a converted model is loaded, so that it has the names of the one it was made from."""
+    """Return how to load a converted model under the names of the original model."""
     kind, _ = ENGINES[made.engine]
     ending = ":0" if kind == "onnx" else ""
     return Load(

@@ -1,7 +1,7 @@
-"""Convert, prove and time: TensorFlow's session against those of other engines.
+"""Convert a model, compare the engines' answers with TensorFlow's, and time both.
 
 Each conversion happens in a worker of its own, which may crash: the engine is then refused. Times
-are those of a caller, taken in turns, so that whatever else happens on the machine hits all alike.
+are a caller's, measured in turns, so that other load on the machine affects all engines alike.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from sojourn.session.session import Session
 from sojourn.values import Signature
 
 _TIMING_SECONDS = 0.5  # for each batch size
-_TURN_SECONDS = 0.02  # after one another, as a caller runs them: whoever waits spins for a while
+_TURN_SECONDS = 0.02  # of consecutive steps, as a caller runs them: a waiting side first spins
 _LEAST_STEPS_IN_TURN, _MOST_STEPS_IN_TURN = 3, 50
-_CLEARLY = 0.9  # of the time with every core, for fewer to be chosen
-_LONG_STEP_SECONDS = 0.02  # what takes as long is worth every core
+_CLEARLY = 0.9  # one thread is chosen only below this ratio of its time to that with all cores
+_LONG_STEP_SECONDS = 0.02  # models with longer steps are tried with all cores only
 
-# Of a worker that was not killed by somebody else.
+# Words in the error of a worker that died by itself, rather than being killed from outside.
 _LIMITED = "its memory is limited to"
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "ended with code")
 
 
 class Opener(Protocol):
-    """How sessions on this model are opened."""
+    """Opens sessions on one model."""
 
-    attempt: Attempt  # which may be called off
-    thread_counts: Sequence[int | None]  # to choose from
+    attempt: Attempt  # it may be called off
+    thread_counts: Sequence[int | None]  # numbers of threads to choose from
 
     def reference(self) -> Session:
-        """On TensorFlow."""
+        """Open a session on TensorFlow."""
 
     def frozen(self, graph_def: np.ndarray, signature: Signature) -> Session:
-        """On TensorFlow, with variables as constants."""
+        """Open a session on TensorFlow, with variables as constants."""
 
     def converted(self, made: Made, signature: Signature, threads: int | None) -> Session:
-        """On another engine. The names in the file stand for those of the signature."""
+        """Open a session on another engine, under the names of the signature."""
 
 
 class Made(NamedTuple):
@@ -77,9 +77,9 @@ def examine(
     samples: Sequence[Mapping[str, Any]] | None,
     tolerance: float | None,
 ) -> Examined:
-    """What every engine makes of the model. Files are left in the entry.
+    """Try every engine on the model and return the facts. Files are left in the entry.
 
-    A refusal is a result; errors are those of TensorFlow's own session.
+    A refused engine is a result; only errors of TensorFlow's own session are raised.
     """
     started = time.perf_counter()
     with opener.reference() as reference:
@@ -112,10 +112,10 @@ def examine(
 
 
 def _noise(opener: Opener, signature: Signature, tried: Tried) -> float:
-    """How much TensorFlow differs from itself when variables are constants.
+    """Measure how much TensorFlow differs from itself when variables are constants.
 
-    Raises what has nothing to do with the model: a tolerance that nobody has measured would be
-    remembered with what it refuses.
+    Raises errors that have nothing to do with the model: otherwise a tolerance that was never
+    measured would be cached together with its refusals.
     """
     try:
         with opener.frozen(_converted(opener, TENSORFLOW), signature) as frozen:
@@ -129,7 +129,7 @@ def _noise(opener: Opener, signature: Signature, tried: Tried) -> float:
         opener.attempt.check()
         if _may_pass(error):
             raise
-        return 0.0  # the engines that are tried next meet the same, and say so
+        return 0.0  # the engines that are tried next fail in the same way, and report it
 
 
 def _converted(opener: Opener, engine: str) -> np.ndarray:
@@ -165,14 +165,14 @@ def _examined(
                 return one
             found.append(one)
         best, *others = found
-        for one in others:  # chance decides nothing: rows that were not timed may want every core
+        for one in others:  # not by chance: rows that were not timed may need every core
             if _mean(one) < _CLEARLY * _mean(best):
                 best = one
-        opens = min(one.open_seconds for one in found)  # the first has started a zygote, perhaps
+        opens = min(one.open_seconds for one in found)  # the first may have started a zygote
         return replace(best, convert_seconds=convert_seconds, open_seconds=opens)
     except cache.NotKept:
-        raise  # whatever the engine
-    except Exception as error:  # of the converter, of either engine, or the end of its worker
+        raise  # it concerns every engine
+    except Exception as error:  # from the converter, an engine, or the death of a worker
         opener.attempt.check()
         with contextlib.suppress(OSError):
             path.unlink()
@@ -188,7 +188,7 @@ def _proven(
     tried: Tried,
     tolerance: float,
 ) -> Candidate:
-    """Compare and time the converted model, with so many threads."""
+    """Compare and time the converted model with this number of threads."""
     started = time.perf_counter()
     with opener.converted(made, reference.signature, threads) as session:
         open_seconds = time.perf_counter() - started
@@ -202,7 +202,7 @@ def _proven(
                 return run(feeds)
             except (SessionBroken, StepTimeout, BudgetExceeded):
                 raise
-            except Exception:  # the engine's own, of any type
+            except Exception:  # engines raise errors of any type
                 return None
 
         def refused(wrong: str) -> Candidate:
@@ -247,7 +247,7 @@ def _proven(
         held_bytes = session.footprint().host_bytes
         try:
             only_some = tried.loops or any(is_unlike(*one) for one in tried.empty)
-        except SessionBroken:  # at the end, because that is what may happen
+        except SessionBroken:  # tried last, because the engine may crash
             only_some = True
         return _candidate(
             made.engine,
@@ -288,11 +288,11 @@ def _ratio(attempt: Attempt, feeds: Feeds, reference: Session, other: Session) -
     until = time.perf_counter() + _TIMING_SECONDS
     while not times[0] or time.perf_counter() < until:
         for session, taken in zip((reference, other), times, strict=True):
-            # The other has had the caches meanwhile, so the first does not count.
+            # The other session has used the CPU caches meanwhile, so the first step is not counted.
             steps = int(_TURN_SECONDS / _seconds(attempt, session, feeds))
             steps = min(_MOST_STEPS_IN_TURN, max(_LEAST_STEPS_IN_TURN, steps))
             taken += [_seconds(attempt, session, feeds) for _ in range(steps)]
-    return min(times[1]) / min(times[0])  # when nothing else happens on the machine
+    return min(times[1]) / min(times[0])  # the minima, when nothing else loads the machine
 
 
 def _seconds(attempt: Attempt, session: Session, feeds: Feeds) -> float:
@@ -303,9 +303,9 @@ def _seconds(attempt: Attempt, session: Session, feeds: Feeds) -> float:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether it says nothing of the model: for want of memory or disk, or of a worker."""
+    """Whether the error is unrelated to the model: lack of memory or disk, or a killed worker."""
     if isinstance(error, SessionBroken) and any(name in str(error) for name in _CRASHES):
-        return _LIMITED in str(error)  # C code may crash for want of memory
+        return _LIMITED in str(error)  # C code may crash for lack of memory
     return isinstance(error, BudgetExceeded | OSError | SessionBroken)
 
 

@@ -1,4 +1,4 @@
-"""What a model is tried with, made from its signature. Pure, and the same each time."""
+"""Generate the inputs that a model is tried with from its signature. Pure and deterministic."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from sojourn.values.dtypes import BY_NAME
 Feeds = Mapping[str, np.ndarray]
 
 BATCHES = (1, 3, 16)
-LARGE_BATCH = 64  # once, where that takes little memory
-MANY_ROWS = 1024  # where that takes little time too: there a second core may pay
-_MOST_OF_LARGE = {LARGE_BATCH: 2**18, MANY_ROWS: 2**20}  # elements
-_OTHER = {3: 21}  # batch -> size of a dimension that may have any and is not the first
-_USUAL_OTHER = 16
-_MOST_ELEMENTS = 2**26
-# Standard normal, between 0 and 1, and pixels; for integers, what small tables can be asked for.
+LARGE_BATCH = 64  # tried once, if it takes little memory
+MANY_ROWS = 1024  # tried if it also takes little time: with so many rows a second core may pay
+_MOST_OF_LARGE = {LARGE_BATCH: 2**18, MANY_ROWS: 2**20}  # batch -> most elements of all inputs
+_OTHER = {3: 21}  # batch -> size of free dimensions other than the first
+_USUAL_OTHER = 16  # for all other batches
+_MOST_ELEMENTS = 2**26  # of one input
+# Floats: standard normal, between 0 and 1, and pixels; integers: valid indices of small tables.
 _RANGES = ("normal", "unit", "byte")
-# Where engines part: ties, halves and zeros; large magnitudes of either sign, and tiny ones;
-# integers below zero. Not all at once: what takes no such integers, as an index does not, still
-# has such floats. For one batch size. No large integers: models may make arrays of such sizes.
+# Values for which engines differ: ties, halves and zeros; large magnitudes of either sign, and tiny
+# ones; integers below zero. Floats and integers in separate cases: a model that refuses such
+# integers (as indices) is still tried with such floats. For one batch size. No large integers:
+# models may make arrays of such sizes.
 _EDGES = (
     *(("edges", "unit"), ("large", "unit"), ("tiny", "unit"), ("zero", "unit")),
     ("normal", "edges"),
@@ -31,15 +32,16 @@ _EDGES = (
 _EDGES_AT = 3
 _HALVES = (*(np.arange(-8, 9) / 2), -0.0)
 NOT_FINITE = ((np.nan,), (np.inf, -np.inf), (np.nan, np.inf, 0.0, -np.inf))
-# Beyond what is usual: for one that engines part at, smaller ones are still answered. At the end
-# of what floats hold, a root by way of its reciprocal is half as large again. There one for each
-# row is enough: the sum of several overflows, or not, in the order in which they are added up.
+# Unusually large magnitudes, in steps: if an engine differs at one, smaller ones are still
+# accepted. Near the largest float, a square root computed by its reciprocal is too large by half.
+# There each row gets only one such value: whether a sum of several overflows depends on the order
+# in which they are added.
 HUGE = tuple(float(np.float32(size)) for size in (1e4, 1e8, 1e16, 1e30, 3.4e38))
 _SCALES = {"normal": 1.0, "large": 100.0, "tiny": 1e-6, "zero": 0.0}
 
 
 def generated(signature: Signature) -> Iterator[tuple[int, Feeds]]:
-    """Batch sizes and feeds for them; a model without a free first dimension has one size."""
+    """Yield batch sizes and feeds; models without a free first dimension have only one size."""
     specs = signature.inputs
     for name, spec in specs.items():
         if spec.shape is None or spec.dtype not in BY_NAME:
@@ -66,14 +68,15 @@ def made(
     floats: str = "normal",
     integers: str = "",
 ) -> Feeds:
-    """Inputs of so many rows, always the same for a seed. Integers are as floats unless said."""
+    """Make inputs with this number of rows, always the same for a seed. `floats` and `integers`
+    name the ranges of values; `integers` defaults to `floats`."""
     draw = np.random.default_rng(seed)
     ranges = floats, integers or floats
     return {name: _array(spec, batch, *ranges, draw) for name, spec in signature.inputs.items()}
 
 
 def batch_of(feeds: Feeds) -> int:
-    """The size of the batch in feeds that the user gave."""
+    """The batch size of given feeds."""
     return next((len(array) for array in map(np.asarray, feeds.values()) if array.ndim), 1)
 
 
@@ -112,14 +115,15 @@ def _array(
 
 
 def _bounds(dtype: np.dtype, values: str) -> tuple[int, int]:
-    """From where to where integers are drawn."""
+    """The range from which integers are drawn."""
     least = -4 if values == "edges" and dtype.kind == "i" else 0
     return least, {"normal": 2, "unit": 10, "byte": 100, "edges": 5}[values]
 
 
 def spoilt(feeds: Feeds, values: Sequence[float], way: int = 0) -> Feeds:
-    """The same with these values among the floats: at the same places of all inputs; at few and
-    other places of each; anywhere, so that every row is another case; or once in each row."""
+    """Copy the feeds and put these values among the floats. By `way`: 0 at the same places in all
+    inputs; 1 at few places, different for each input; 2 at random places, so that every row is a
+    different case; 3 once in each row."""
     draw = np.random.default_rng(way)
     found = {}
     for n, (name, array) in enumerate(feeds.items()):
@@ -140,7 +144,7 @@ def spoilt(feeds: Feeds, values: Sequence[float], way: int = 0) -> Feeds:
 
 
 def emptied(feeds: Feeds, signature: Signature) -> Iterator[Feeds]:
-    """The same with no rows, and with none of what else there may be any number of."""
+    """Yield the feeds with no rows, and then with all other free dimensions empty."""
     for is_first in (True, False):
         cuts = {
             name: tuple(

@@ -1,4 +1,4 @@
-"""How far answers may differ, and which of them prove something. Pure.
+"""Decide how far answers may differ, and whether they prove anything. Pure.
 
 Outputs that hardly change with the input prove nothing.
 """
@@ -12,21 +12,22 @@ import numpy as np
 from sojourn.engines.agreement import Outputs, difference, disagreement, hides
 
 LEAST_TOLERANCE, MOST_TOLERANCE = 1e-5, 1e-3
-# The noise of TensorFlow against itself is a sample; another engine may have several times that.
+# Tolerance divided by the noise of TensorFlow against itself: that noise is only a sample, and
+# another engine's may be several times as large.
 _NOISE_FACTOR = 8
-# How far outputs must lie apart, by the tolerance, for an agreement to say anything.
+# The least spread of outputs, divided by the tolerance, for which agreement proves anything.
 _SPREAD_FACTOR = 20
 
 
 def tolerance(noise: float) -> float:
-    """What is allowed where TensorFlow differs from itself by this much."""
+    """The tolerance for a model on which TensorFlow differs from itself by `noise`."""
     return min(MOST_TOLERANCE, max(LEAST_TOLERANCE, _NOISE_FACTOR * noise))
 
 
 def says_nothing(results: Sequence[Outputs], allowed: float) -> str:
-    """The name of an output that is all the same whatever goes in, if there is one.
+    """Return the name of an output that hardly varies with the input, or "".
 
-    Whole numbers may be: a class, a count. But not all of what there is.
+    Outputs of whole numbers (a class, a count) may be constant, unless all outputs are.
     """
     steady = ""
     varies = False
@@ -43,7 +44,7 @@ def says_nothing(results: Sequence[Outputs], allowed: float) -> str:
 
 
 def _moves(arrays: Sequence[np.ndarray], least: float) -> bool:
-    """Whether the first rows lie apart by more than this, by their largest magnitude."""
+    """Whether the spread of the first rows, divided by their largest magnitude, exceeds `least`."""
     rows = [array.reshape(len(array) if array.ndim else 1, -1)[0] for array in arrays if array.size]
     rows = [row for row in rows if row.shape == rows[0].shape and np.isfinite(row).all()]
     if len(rows) < 2:

@@ -1,4 +1,4 @@
-"""What a session does when its engine and TensorFlow have disagreed."""
+"""Handle a disagreement between a session's engine and TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sojourn.session.stay import Stay
 
 
 def tell_of_disagreement(stay: Stay) -> None:
-    """Have the worker tell us, once: TensorFlow computes from then on."""
+    """Have the worker report the first disagreement; TensorFlow computes from then on."""
     chosen = stay.engine.partition(":")[0]
 
     def hear(meta: bytes, arrays: Sequence[np.ndarray]) -> tuple[int, bytes, Sequence[np.ndarray]]:

@@ -1,4 +1,4 @@
-"""What a model is tried with, and what TensorFlow makes of it."""
+"""Collect the inputs that a model is tried with, and TensorFlow's answers to them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ from sojourn.session.conversion.inputs import (
 from sojourn.session.conversion.proof import Outputs
 from sojourn.session.session import Session
 
-_QUICK_SECONDS, _TIMES = 0.005, 3  # what takes no longer for fewer rows is tried with many
-_PATIENCE_SECONDS = 30.0  # with one step of a model that loops: some inputs have no end
+# Many rows are tried if the quickest of so many steps with fewer rows took less than this.
+_QUICK_SECONDS, _TIMES = 0.005, 3
+_PATIENCE_SECONDS = 30.0  # for one step of a model that loops: some inputs loop forever
 
 
 class Tried(NamedTuple):
-    """Inputs, and what TensorFlow makes of them."""
+    """Inputs, and TensorFlow's answers to them."""
 
-    answered: list[tuple[int, Feeds, Outputs]]  # by the size of their batch
-    refused: list[tuple[Feeds, str]]  # and why
-    not_finite: list[tuple[Feeds, Outputs | None]]  # None where they are refused
+    answered: list[tuple[int, Feeds, Outputs]]  # with the size of their batch
+    refused: list[tuple[Feeds, str]]  # with the reason
+    not_finite: list[tuple[Feeds, Outputs | None]]  # None if TensorFlow refuses them
     empty: list[tuple[Feeds, Outputs | None]]
-    huge: list[tuple[Feeds, Outputs | None]]  # of the sizes in HUGE
+    huge: list[tuple[Feeds, Outputs | None]]  # one for each size in HUGE, in order
     loops: bool
 
 
@@ -45,15 +46,15 @@ NOTHING = Tried([], [], [], [], [], False)
 
 
 class EndlessError(Exception):
-    """A step that takes too long, of a model that loops."""
+    """A step of a model that loops took too long."""
 
 
 def try_out(
     attempt: Attempt, reference: Session, samples: Sequence[Mapping[str, Any]] | None
 ) -> tuple[Tried, str]:
-    """Inputs with what TensorFlow makes of them, or why there are none.
+    """Run inputs by TensorFlow; return them with the answers, and why there are none (or "").
 
-    Not every input that can be made is one that the model takes.
+    The model may refuse some of the generated inputs.
     """
     loops, _ = reference._stay.call("loops", {}, timeout=attempt.seconds_left, counts=False)
     tried = Tried([], [], [], [], [], loops)
@@ -73,7 +74,7 @@ def try_out(
         except (SessionBroken, BudgetExceeded):
             attempt.check()
             raise
-        except Exception as error:  # TensorFlow's own, of any type
+        except Exception as error:  # TensorFlow raises errors of any type
             return first_line(error)
 
     if samples is not None:
@@ -88,7 +89,7 @@ def try_out(
                     continue
                 try:
                     outputs = run(feeds)
-                except BudgetExceeded as error:  # which says nothing of the model
+                except BudgetExceeded as error:  # unrelated to the model
                     too_large = error
                     continue
                 if isinstance(outputs, str):
@@ -108,11 +109,11 @@ def try_out(
         for batch, feeds, _ in reversed(tried.answered)
     }
     few, more = (sorted(by_batch) * 2)[:2]
-    if loops:  # they may have no end for what is odd
+    if loops:  # with unusual inputs, the loops may never end
         return tried, ""
     odd = [(tried.empty, feeds) for feeds in emptied(by_batch[few], reference.signature)]
     if any(array.dtype.kind == "f" for array in by_batch[few].values()):
-        # Not always at the same places: a maximum may depend on whether NaN comes first.
+        # At varying places: a maximum may depend on whether NaN is the first element.
         ways = (few, more, LARGE_BATCH if LARGE_BATCH in by_batch else few)
         odd += [
             (tried.not_finite, spoilt(by_batch[batch], values, way))
@@ -133,7 +134,7 @@ def try_out(
 
 
 def _is_quick(run: Callable[[Feeds], Any], answered: list[tuple[int, Feeds, Outputs]]) -> bool:
-    """Whether the inputs before these take so little time that these take little."""
+    """Whether the previous inputs take so little time that many rows will not take long."""
     times = []
     for _, feeds, _ in answered[-1:] * _TIMES:
         started = time.perf_counter()
@@ -143,14 +144,14 @@ def _is_quick(run: Callable[[Feeds], Any], answered: list[tuple[int, Feeds, Outp
 
 
 def usual(tried: Tried) -> float:
-    """The largest magnitude of a float that was answered."""
+    """The largest magnitude of the floats in answered inputs."""
     arrays = (np.asarray(array) for _, feeds, _ in tried.answered for array in feeds.values())
     floats = (array[np.isfinite(array)] for array in arrays if array.dtype.kind == "f")
     return max((float(np.abs(array).max()) for array in floats if array.size), default=0.0)
 
 
 def _recorded(attempt: Attempt, reference: Session) -> list[tuple[int, Feeds]]:
-    """What was recorded beside the model, if anything was."""
+    """The inputs that were recorded beside the model, if there are any."""
     if "recorded" not in reference._stay.keeping.operations:
         return []
     names, arrays = reference._stay.call("recorded", {}, timeout=attempt.seconds_left, counts=False)
@@ -160,5 +161,5 @@ def _recorded(attempt: Attempt, reference: Session) -> list[tuple[int, Feeds]]:
 
 
 def first_line(error: Exception) -> str:
-    """Its words, up to the first end of a line."""
+    """The first line of the error's message."""
     return str(error).partition("\n")[0] or type(error).__name__
