@@ -1,4 +1,4 @@
-"""The messages between client, zygote and worker, except for those on lanes."""
+"""The messages between client, zygote and worker, other than steps."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def open_for_words() -> None:
 
 
 def keep_again() -> None:
-    """To be called when a shortage may be over."""
+    """Close the reserve again if it is open. Call this when a shortage may be over."""
     if _reserve is not None and _reserve.is_open:
         _reserve.close()
 
