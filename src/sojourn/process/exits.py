@@ -1,6 +1,7 @@
 """Callbacks at interpreter exit, in an order that does not depend on the order of imports.
 
-Pools are closed first, then sessions, while the zygote still runs and can reap their workers.
+Pools first remove what would stay behind them. Then sessions are closed, while the zygote still
+runs and can reap their workers.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Zygote to client: the imports are done; which frameworks, and in how many seconds."""
+    """Zygote to client: the imports are done. An empty version means: not installed."""
 
     ticket: int
     pid: int

@@ -36,7 +36,7 @@ _LEAST_SECONDS = 1.0
 
 
 class ZygoteGone(Exception):
-    """The zygote ended before it answered. The message is its last words."""
+    """The zygote ended before it answered. The message is its last words, if there are any."""
 
 
 class ZygoteProcess:
