@@ -2,8 +2,9 @@
 
 The layers, from the top: `cli`; `bench` and `demo`; `testing`; `cluster`; `service`; `compat` and
 `audit`; `pool` and `functions`; `session`; `process`; `engines` and `transport`; `probes`; `events`
-and `program`; `values` and `errors`. Imports go down only. Importing sojourn loads no TensorFlow,
-starts no process and does no work; from then on the text of the user's modules is kept.
+and `program`; `values` and `errors`. Each layer imports only from lower ones. Importing sojourn
+loads no TensorFlow, starts no process and does no work; from then on, the source text of the user's
+modules is kept as they are imported.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ imported.watch()  # before anybody's modules are: their files may change
 def warm_up(*, wait: bool = False, spares: int | None = None) -> None:
     """Start the zygote ahead of the first session, so that opening it takes milliseconds.
 
-    It then stays until the program ends. Returns at once; with `wait`, when TensorFlow has been
-    imported there.
+    The zygote then runs until the program ends. Returns at once; with `wait`, returns when
+    TensorFlow has been imported in the zygote.
 
-    `spares` workers are kept ready from now on, in which TensorFlow has run before: the next
-    session takes one, and another is made. They stand, with about 20 MiB each, until the program
-    exits or `warm_up(spares=0)` ends them.
+    From now on, `spares` workers in which TensorFlow has already run are kept ready: the next
+    session takes one, and another is made. They take about 20 MiB each until the program exits or
+    `warm_up(spares=0)` ends them.
     """
     from sojourn.probes.platform import require_process_isolation
 
@@ -48,7 +49,7 @@ def warm_up(*, wait: bool = False, spares: int | None = None) -> None:
         zygote.start()
 
 
-# Loaded when first asked for: numpy alone takes longer than all the rest.
+# These names are imported on first use: importing numpy alone takes longer than all the rest.
 _loading = threading.RLock()
 _MODULES = {"audit", "cluster", "compat"}
 _NAMES = {
@@ -87,8 +88,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _MODULES and name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # One thread at a time: two that load packages which need each other would each see a half of
-    # the other's, because Python rather hands that out than waits for ever.
+    # One thread at a time: if two threads import packages that need each other, Python gives each
+    # the other's half-initialised package rather than deadlock.
     with _loading:
         if name in _MODULES:
             return importlib.import_module(f"sojourn.{name}")

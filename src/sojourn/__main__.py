@@ -1,4 +1,4 @@
-"""`python -m sojourn` is the command `sojourn`, also where no script is on the path."""
+"""`python -m sojourn` runs the command `sojourn`, also if no script for it is on the PATH."""
 
 from sojourn.cli.main import main
 

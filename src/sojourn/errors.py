@@ -1,51 +1,51 @@
-"""Everything sojourn raises. The type says whose move it is; the message says what to do.
+"""All errors that sojourn raises. The type says who must act; the message says what to do.
 
-Errors of TensorFlow itself are not here: they arrive as their own `tf.errors` type.
+Errors of TensorFlow itself are not here: they are raised as their own `tf.errors` type.
 """
 
 from __future__ import annotations
 
 
 class SojournError(Exception):
-    """The root of every error that sojourn raises."""
+    """The base class of every error that sojourn raises."""
 
 
 class SessionClosed(SojournError, RuntimeError):
-    """You closed it. The message names the line that did."""
+    """The session has been closed. The message names the line that closed it."""
 
 
 class SessionBroken(SojournError):
-    """The worker died. The message says how, with its last words; its memory is already back.
+    """The worker died. The message says how, with its last words; its memory is already freed.
 
     A step that was under way when it died has an unknown outcome and is never retried.
     """
 
 
 class SessionBusy(SojournError):
-    """Another caller is using it in a way that excludes you."""
+    """Another caller is using the session in a way that excludes you."""
 
 
 class StepTimeout(SojournError, TimeoutError):
-    """The step did not answer in the time you gave it. Its outcome is unknown."""
+    """The step did not answer within the timeout that you gave. Its outcome is unknown."""
 
 
 class LeaseExpired(SojournError):
-    """Your lease has ended. The message names the line of the owner that ended it."""
+    """Your lease has ended. The message names the owner's line that ended it."""
 
 
 class PoolTimeout(SojournError, TimeoutError):
-    """No session became free in the time you gave."""
+    """No session became free within the timeout that you gave."""
 
 
 class BudgetExceeded(SojournError, MemoryError):
-    """It does not fit: into a pool's budget, or into the `memory=` of a session or function.
+    """A request does not fit into a pool's budget, or into the `memory=` of a session or function.
 
-    The message has the numbers. Where a session could refuse, it stays usable.
+    The message has the numbers. If the session could refuse the request, it stays usable.
     """
 
 
 class OutOfMemory(BudgetExceeded, SessionBroken):
-    """The worker reached its `memory=` where it could not refuse, and ended; its memory is back."""
+    """The worker reached its `memory=` where it could not refuse, and ended. Its memory is free."""
 
 
 class DeadlockDetected(SojournError):
@@ -57,7 +57,10 @@ class ModelError(SojournError):
 
 
 class InputError(SojournError, ValueError):
-    """An input or output name, dtype or shape is wrong: what was expected, and what came."""
+    """An input or output name, dtype or shape is wrong.
+
+    The message says what was expected and what was given.
+    """
 
 
 class CodeChanged(SojournError):
@@ -65,10 +68,10 @@ class CodeChanged(SojournError):
 
 
 class EngineError(SojournError):
-    """The framework or your code raised in the worker, and its own type is not at hand here.
+    """The framework or your code raised in the worker, and its own type is not available here.
 
-    `code` is TensorFlow's status code where it was one of TensorFlow's; import TensorFlow in this
-    process to get the `tf.errors` type instead.
+    `code` is TensorFlow's status code if the error was one of TensorFlow's; import TensorFlow in
+    this process to get the `tf.errors` type instead.
     """
 
     def __init__(self, message: str, code: int | None = None) -> None:
@@ -81,11 +84,11 @@ class CheckpointError(SojournError):
 
 
 class ResultsError(SojournError):
-    """A file of results cannot be used. The message says why; the file is as it was."""
+    """A results file cannot be used. The message says why; the file is unchanged."""
 
 
 class DeviceError(SojournError):
-    """The device you asked for is not there. The message says what was found."""
+    """The device you asked for does not exist. The message says what was found."""
 
 
 class SandboxError(SojournError):
@@ -101,7 +104,7 @@ class InternalError(SojournError):
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an error in the worker, attached as `__cause__` of what you caught."""
+    """The traceback of an error in the worker, attached as `__cause__` of the error you caught."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

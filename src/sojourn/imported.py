@@ -1,8 +1,9 @@
-"""The text of the user's modules as they were imported: files change while programs run.
+"""The source text of the user's modules as they were imported: files change while programs run.
 
-From the import of sojourn on, a finder that finds nothing is asked before each import, and reads
-what Python is about to read. Of modules that were there before, it is what their files have then.
-Installed packages and the standard library do not change, and are not read.
+Once sojourn is imported, a finder in `sys.meta_path` is called before each import. It finds no
+module itself, but reads the file that Python is about to read. For modules imported earlier, the
+text is what their files contain when sojourn is imported. Installed packages and the standard
+library do not change, and are not read.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ _LIBRARIES = (os.path.dirname(os.__file__) + os.sep, os.path.dirname(__file__) +
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What a module's file contained, and by which marks of the file a change shows."""
+    """The text of a module's file, and a stamp by which a change of the file is noticed."""
 
     file: str
     stamp: Stamp
     data: bytes | None  # None: it could not be read
-    was_imported: bool = False  # certainly, not only by what its functions look like
+    was_imported: bool = False  # whether this is certainly the text that Python imported
 
     @classmethod
     def of(cls, file: str, loader: Any, was_imported: bool = False) -> Text:
-        """As it is now."""
-        stamp = stamp_of(file, loader)  # before it is read: what changes meanwhile is seen later
+        """Read the file as it is now."""
+        stamp = stamp_of(file, loader)  # before reading, so that a change meanwhile is noticed
         return cls(file, stamp, _read(file, loader), was_imported)
 
 
@@ -40,20 +41,20 @@ _texts: dict[str, Text] = {}
 
 
 def take(name: str, file: str) -> Text | None:
-    """What was kept of a module. It is given once: the next import keeps its own."""
+    """Return the kept text of a module and forget it: the next import keeps a new one."""
     text = _texts.pop(name, None)
     return text if text is not None and text.file == file else None
 
 
 @functools.cache
 def can_change(file: str) -> bool:
-    """Whether it is source that is neither installed nor Python's own, nor ours."""
+    """Whether a file is Python source that is neither installed, nor Python's own, nor ours."""
     is_library = file.startswith(_LIBRARIES) or any(folder in file for folder in _INSTALLED)
     return file.endswith(".py") and not is_library
 
 
 def stamp_of(file: str, loader: Any = None) -> Stamp:
-    """What changes when the file does; of a module in an archive, when the archive does."""
+    """Return a stamp that changes with the file, or with the archive that contains the module."""
     try:
         found = os.stat(getattr(loader, "archive", file))
     except OSError:
@@ -62,12 +63,12 @@ def stamp_of(file: str, loader: Any = None) -> Stamp:
 
 
 def watch() -> None:
-    """Keep the text of what is imported from now on, and of what has been."""
+    """Keep the text of all modules imported from now on, and of those imported already."""
     if _Watch in sys.meta_path:
         return
     sys.meta_path.insert(0, _Watch)
     for name, module in list(sys.modules.items()):
-        facts = getattr(module, "__dict__", {})  # attributes may import more
+        facts = getattr(module, "__dict__", {})  # reading attributes may import more modules
         file = facts.get("__file__")
         if isinstance(file, str) and can_change(file):
             _texts[name] = Text.of(file, getattr(facts.get("__spec__"), "loader", None))
@@ -78,7 +79,7 @@ class _Watch:
     def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
         try:
             _note(name, path)
-        except Exception:  # whatever is wrong with the module, Python says it
+        except Exception:  # Python reports whatever is wrong with the module
             _texts.pop(name, None)
 
 

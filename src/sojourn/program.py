@@ -1,8 +1,8 @@
-"""Runs a user's program in this process, as `python program.py` or `python -m module` would.
+"""Run a user's program in this process, as `python program.py` or `python -m module` would.
 
 The program sees its own `sys.argv`, `sys.path[0]` and `__main__`, and standard input untouched;
-its tracebacks show its own lines. `end()` does what the interpreter does after the last line, so
-that a caller can look at what is left, and gives the caller's standard streams back.
+its tracebacks show only its own lines. `end()` does what the interpreter does after the last line,
+so that a caller can inspect what is left, and restores the caller's standard streams.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-# `python -P` puts no folder before the path, so there is none to replace.
+# With `python -P`, `sys.path` does not begin with a folder of the program.
 _IS_PATH_SAFE: bool = getattr(sys.flags, "safe_path", False)
 INTERRUPTED = 130
 
 
 class ProgramNotFound(Exception):
-    """There is no such file or module. The message is fit for the user."""
+    """No such file or module exists. The message can be shown to the user."""
 
 
 @dataclass
 class Program:
-    """A script or module with its arguments. Run it once."""
+    """A script or module with its arguments. It can be run once."""
 
     target: str
     args: tuple[str, ...] = ()
@@ -72,16 +72,16 @@ class Program:
 
     def end(self) -> None:
         """Do what the interpreter does at exit: wait for threads, run `atexit`, drop `__main__`."""
-        # Private, but the one way to end thread pools before waiting for their threads;
-        # multiprocessing ends its children in the same way.
+        # `_shutdown` is private, but it is the only way to end thread pools before waiting for
+        # their threads; multiprocessing ends its children in the same way.
         try:
             threading._shutdown()  # type: ignore[attr-defined]
         except KeyboardInterrupt as interrupt:
-            _show(interrupt)  # and Python goes on: only the threads are not waited for
+            _show(interrupt)  # like Python, continue without waiting for the threads
         atexit._run_exitfuncs()
         flush()
         sys.stdout, sys.stderr = self._before.get("streams", (sys.stdout, sys.stderr))
-        # Threads that outlive the program would miss their globals.
+        # Keep `__main__` if threads outlive the program, because they use its globals.
         here = threading.current_thread()
         if not any(t is not here and t.is_alive() for t in threading.enumerate()):
             sys.last_value = sys.last_traceback = None
@@ -93,11 +93,11 @@ class Program:
         sys.path[:] = self._before.get("path", sys.path)
 
     def _find(self) -> tuple[CodeType, dict[str, Any], str, str]:
-        """The code, the globals it starts with, `argv[0]` and `path[0]`."""
+        """Return the code, its initial globals, `argv[0]` and `path[0]`."""
         if self.is_module:
             return self._find_module()
         path = self.target
-        # A folder or an archive with a `__main__` in it is a program too.
+        # A folder or an archive that contains a `__main__` is a program, too.
         importer = pkgutil.get_importer(path) if os.path.exists(path) else None
         spec = importer.find_spec("__main__") if importer is not None else None
         if spec is not None:
@@ -120,7 +120,7 @@ class Program:
 
     def _find_module(self) -> tuple[CodeType, dict[str, Any], str, str]:
         folder = os.getcwd()
-        # The search is the program's: from where it stands, not from where sojourn is installed.
+        # Search as the program would: from the current folder, not from sojourn's.
         if not _IS_PATH_SAFE and (not sys.path or sys.path[0] != folder):
             sys.path.insert(0, folder)
             inserted = True
@@ -192,7 +192,7 @@ def _show(error: BaseException) -> None:
 
 
 def without_own_lines(traceback: TracebackType | None) -> TracebackType | None:
-    """The same traceback with the frames of sojourn left out."""
+    """Return the traceback without the frames of sojourn."""
     kept = []
     while traceback is not None:
         if not traceback.tb_frame.f_code.co_filename.startswith(_HERE):
@@ -205,9 +205,9 @@ def without_own_lines(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def flush() -> None:
-    """Let out what was printed so far."""
+    """Flush standard output and error."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except Exception:  # a program may close it, or put anything there
+        except Exception:  # a program may have closed or replaced the stream
             pass

@@ -1,4 +1,4 @@
-"""What the source of a program says about it, for all who read it without running it."""
+"""Analysis of a program's source code without running it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _OLD_SYNTAX = (
 
 
 def is_python_2(error: SyntaxError, source: bytes) -> bool:
-    """Whether a program that does not parse was written for Python 2."""
+    """Whether a program that cannot be parsed was written for Python 2."""
     if any(words in (error.msg or "") for words in _OLD_SYNTAX):
         return True
     return bool(_PYTHON_2.search(source)) or b"\tprint" in source
 
 
 def parse(source: str | bytes, path: str = "<string>") -> ast.Module:
-    """The tree of a program. Old ones are full of "\\d" in plain strings; no warning is given."""
+    """Parse a program. Warnings are suppressed: old programs are full of "\\d" in plain strings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source, path)
 
 
 def dotted(node: ast.expr) -> str | None:
-    """`a.b.c` as a string, or None for anything else."""
+    """Return an expression like `a.b.c` as a string, None for any other expression."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -48,10 +48,10 @@ def dotted(node: ast.expr) -> str | None:
 
 
 def imported_names(tree: ast.Module, roots: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Each name that is imported from one of these packages, and what it stands for.
+    """Yield each name that is imported from one of these packages, with what it stands for.
 
     With `try: import tensorflow.compat.v1 as tf` / `except: import tensorflow as tf` the compat
-    name comes last: it is the one that will be found.
+    name is yielded last, because it is the one that takes effect.
     """
     found: list[tuple[str, str]] = []
     for node in ast.walk(tree):

@@ -1,7 +1,7 @@
-"""What happened, for those who listen. Costs next to nothing while there are no listeners.
+"""Events and their listeners. They cost next to nothing while there are no listeners.
 
-`bus.py` passes events on. There are three listeners: `logs.py`, the standard `logging`; `lines.py`,
-a file of JSON lines (`SOJOURN_EVENTS=file`); and `spans.py`, OpenTelemetry for those who ask.
+`bus.py` delivers events. There are three listeners: `logs.py`, the standard `logging`; `lines.py`,
+a file of JSON lines (`SOJOURN_EVENTS=file`); and `spans.py`, OpenTelemetry (after `trace()`).
 """
 
 import os

@@ -3,9 +3,9 @@
 An event is a frozen value. Subscribers are called on the thread that caused it, one after the
 other; one that raises is reported on the `sojourn.events` logger and never disturbs the session.
 
-A session runs thousands of steps in a second, and each takes it from ready to running and back.
-Those two go one by one only to subscribers that ask for `every_step`; all others get a
-`session.steps` event with the count and the latencies, at most once in a second.
+A session runs thousands of steps per second, and each takes it from ready to running and back.
+Only subscribers that ask for `every_step` receive these two events for each step; all others get a
+`session.steps` event with the count and the latencies, at most once per second.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Event:
     pid: int = field(default_factory=os.getpid)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return {
             **self.detail,
             "kind": self.kind,
@@ -62,7 +62,7 @@ _is_logged: Callable[[], bool] = bool
 
 
 def log_with(write: Subscriber, is_heard: Callable[[], bool]) -> None:
-    """Log events with `write`, whenever the program has set up logging."""
+    """Log events with `write` while `is_heard` says that the program has set up logging."""
     global _log_event, _is_logged
     _log_event, _is_logged = write, is_heard
 
@@ -72,15 +72,15 @@ def subscribe(
 ) -> Callable[[], None]:
     """Call `subscriber` with every event from now on, until the returned function is called.
 
-    One that subscribes twice is called twice. With `every_step` it also gets every single step.
-    Unless some subscriber `wants_bytes`, sessions are not measured just for events. It may close
-    the session that an event is about, but not run it.
+    A subscriber that subscribes twice is called twice. With `every_step` it also receives every
+    single step. Unless some subscriber `wants_bytes`, sessions are not measured just for events. A
+    subscriber may close the session that an event is about, but not run it.
     """
     global _subscribers, _step_subscribers, _recorders
     if not callable(subscriber):
         raise TypeError(f"subscriber must be callable, not {subscriber!r}")
 
-    def listen(event: Event) -> None:  # each subscription is a thing of its own, to be ended alone
+    def listen(event: Event) -> None:  # a new object, so that each subscription can end alone
         subscriber(event)
 
     with _lock:
@@ -101,17 +101,17 @@ def subscribe(
 
 
 def is_listening() -> bool:
-    """Whether an event has listeners. Ask before collecting what is costly to know."""
+    """Whether events have listeners. Call it before collecting facts that are costly to measure."""
     return bool(_subscribers) or _is_logged()
 
 
 def wants_bytes() -> bool:
-    """Whether some subscriber wants to know how much memory a session holds."""
+    """Whether some subscriber needs to know how much memory a session holds."""
     return bool(_recorders)
 
 
 def hears_steps() -> bool:
-    """Whether some subscriber wants every single step."""
+    """Whether some subscriber receives every single step."""
     return bool(_step_subscribers)
 
 
@@ -124,7 +124,7 @@ def emit(
     is_step: bool = False,
     **detail: Any,
 ) -> None:
-    """Call every subscriber."""
+    """Call every subscriber with a new event."""
     listeners = _step_subscribers if is_step else _subscribers
     if not is_step and _is_logged():
         listeners = (_log_event, *listeners)
@@ -137,7 +137,7 @@ def emit(
         except BaseException as error:
             is_main = threading.current_thread() is threading.main_thread()
             if is_main and not isinstance(error, Exception):
-                raise  # perhaps a signal's; elsewhere it would end a thread that others wait for
-            # A handler of the user's may fail as well, or have failed just now.
+                raise  # perhaps a Ctrl-C; on another thread, it would end one that others wait for
+            # A logging handler of the user may fail as well, or be the subscriber that failed.
             with contextlib.suppress(Exception if is_main else BaseException):
                 _log.exception("a subscriber failed on %s", kind)

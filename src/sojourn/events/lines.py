@@ -1,7 +1,7 @@
 """Events as JSON lines in a file: `SOJOURN_EVENTS=file`, or `write_lines(path)`.
 
-Each line goes to the kernel in one write, so that a crash loses nothing that was written and
-several processes can share a file. The file is bounded: when it is full it becomes `<file>.1`.
+Each line is written with one system call, so that a crash loses no written line and several
+processes can share a file. The file is bounded: when it is full, it is renamed to `<file>.1`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sojourn.values import arguments
 from sojourn.values.texts import sendable
 
 MAX_BYTES = 64 * 2**20
-# Files outlive processes, and a container gives each the same pid.
+# Identifies this process in the file, because containers give their processes the same pids.
 _RUN_ID = os.urandom(6).hex()
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
@@ -30,7 +30,7 @@ class _Writer:
     def __init__(self, path: str, max_bytes: int) -> None:
         self._path = path
         self._max_bytes = max_bytes
-        # A finalizer may tell of something while this very thread is in here.
+        # Reentrant: a finalizer may emit an event while this same thread holds the lock.
         self._lock = threading.RLock()
         self._fd = self._open()
         _writers.add(self)
@@ -53,38 +53,38 @@ class _Writer:
                 self._fd = -1
 
     def _is_at_path(self) -> bool:
-        """Whether the file is in place: another process or a log rotation may move it."""
+        """Whether the open file is still at its path: another process or logrotate may move it."""
         try:
             return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
         except FileNotFoundError:
             return False
 
     def _turn_over(self) -> None:
-        import fcntl  # not on every system that can import us
+        import fcntl  # does not exist on every system that can import this module
 
-        # Of several processes that find it full, one moves it: the lock is on what they share.
+        # If several processes find the file full, one renames it: they share a lock on the file.
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         mode = stat.S_IMODE(os.fstat(self._fd).st_mode)
         try:
             if self._is_at_path():
                 os.replace(self._path, f"{self._path}.1")
             self._begin_anew()
-        except OSError:  # the folder may not be ours to change: the others must not wait for us
+        except OSError:  # the folder may be read-only for us: other processes must not wait for us
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             raise
-        with contextlib.suppress(OSError):  # another user's, perhaps
-            os.fchmod(self._fd, mode)  # who could not read the old one cannot read the new one
+        with contextlib.suppress(OSError):  # perhaps the file of another user
+            os.fchmod(self._fd, mode)  # the new file is readable by the same users as the old one
 
     def _begin_anew(self) -> None:
         before, self._fd = self._fd, self._open()
-        os.close(before)  # and its lock ends
+        os.close(before)  # this also releases its lock
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def after_fork_in_child(self) -> None:
-        # The lock may have been held by a thread that does not exist here, and a lock on the file
-        # goes with what was opened: the child opens it for itself.
+        # The lock may be held by a thread that does not exist here. A lock on the file belongs to
+        # the open file, which a fork shares with its parent: so the child opens the file again.
         self._lock = threading.RLock()
         if self._fd >= 0:
             self._begin_anew()
@@ -95,9 +95,10 @@ def write_lines(
 ) -> Callable[[], None]:
     """Append every event to a file, until the returned function is called.
 
-    A file that reaches `max_bytes`, such as `"64MiB"`, becomes `<file>.1`, and a new one begins.
+    A file that reaches `max_bytes`, such as `"64MiB"`, is renamed to `<file>.1`, and a new one is
+    started.
     """
-    file = os.path.abspath(arguments.path("path", path))  # the program may change its folder
+    file = os.path.abspath(arguments.path("path", path))  # the program may change folders
     writer = _Writer(file, arguments.memory("max_bytes", max_bytes))
     unsubscribe = subscribe(writer)
 
@@ -109,8 +110,8 @@ def write_lines(
 
 
 def write_lines_when_there_are_some(path: str) -> None:
-    """The same, but the file is opened with the first event."""
-    with contextlib.suppress(FileNotFoundError):  # without a folder: the warning says so
+    """Append every event to a file that is opened only when the first event is emitted."""
+    with contextlib.suppress(FileNotFoundError):  # the current folder is gone; `begin` will warn
         path = os.path.abspath(path)
 
     def begin(event: Event) -> None:

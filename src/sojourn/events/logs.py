@@ -1,4 +1,4 @@
-"""Events as records of the standard `logging`, under `sojourn.<what>`, quiet by default.
+"""Events as records of the standard `logging`, under `sojourn.<what>`, silent by default.
 
 A line has every fact of its event: `worker.died bert: worker_pid=42 how='was killed by SIGKILL'`.
 """
@@ -15,7 +15,7 @@ from sojourn.values import format_bytes, format_seconds
 _root = logging.getLogger("sojourn")
 _root.addHandler(logging.NullHandler())
 
-# What should be looked at; everything else is for those that want to know.
+# WARNING: events that need attention. Events that are not listed are logged at DEBUG.
 _LEVELS = {
     "session.broken": logging.WARNING,
     "session.forgotten": logging.WARNING,
@@ -41,7 +41,7 @@ _LEVELS = {
     "model.unloaded": logging.INFO,
     "model.retired": logging.INFO,
 }
-# Facts that are no use to a reader of lines. They are among the record's extras all the same.
+# Facts that are of no use in a line of text. They are in the record's extras all the same.
 _NOT_IN_LINES = {"serial", "histogram"}
 
 
@@ -52,7 +52,7 @@ _loggers = tuple(
 
 
 def is_heard() -> bool:
-    """Whether the program has set up logging, so that a record would get anywhere."""
+    """Whether the program has set up logging, so that a record would reach a handler."""
     if logging.root.handlers or len(_root.handlers) > 1:
         return True
     return any(logger.handlers for logger in _loggers)
@@ -71,7 +71,7 @@ def write(event: Event) -> None:
 
 
 def line(event: Event) -> str:
-    """An event in one line: what, whose, where, and its facts."""
+    """Return an event as one line: its kind, session, place and facts."""
     parts = [f"{event.kind} {event.session}".rstrip()]
     if event.place:
         parts.append(f"at {event.place}")

@@ -1,7 +1,7 @@
 """Events as OpenTelemetry spans: `sojourn.open`, `sojourn.run` and `sojourn.close`.
 
 Nothing here runs, and OpenTelemetry is not imported, until you call `trace()`. A span of a
-step belongs to whatever span was current in the thread that ran it.
+step is a child of the span that was current in the thread that ran it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 from sojourn.events.bus import Event, subscribe
 
-_Key = tuple[int, Any]  # the process and the number of the session in it
+_Key = tuple[int, Any]  # the pid, and the session's number in that process
 
 
 def trace(tracer: Any = None) -> Callable[[], None]:
     """Make a span of every open, run and close from now on, until the returned function is called.
 
-    Needs `opentelemetry-api`. Without a `tracer` the one of the global provider is used.
+    Requires `opentelemetry-api`. Without a `tracer`, a tracer of the global provider is used.
     """
     try:
         from opentelemetry import trace as api
@@ -74,7 +74,7 @@ class _Spans:
             self._closing[key] = span
 
     def _on_failed(self, event: Event, key: _Key) -> None:
-        """It was closed, or died, before it was ready."""
+        """End the span of an open if the session was closed or broke before it was ready."""
         with self._lock:
             span = self._opening.pop(key, None)
         if span is not None:

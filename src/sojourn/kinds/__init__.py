@@ -1,9 +1,9 @@
-"""The kinds of models there are: one record each, in one table.
+"""The table of all kinds of models, with one record for each kind.
 
 `open`, `inspect`, the sandbox and the worker read the same record, so that they cannot disagree
-about what something is. A new kind is a record here and a module that loads it; a module that
-reads it without loading it, if `inspect` is to show it. Nothing is imported by the table itself:
-loaders and readers are named, and found when they are needed.
+about a model. A new kind needs a record here and a module that loads it, and if `inspect` is to
+show it, a module that reads it without loading it. The table itself imports nothing: it has the
+names of loaders and readers, which are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ALL = (
         loader="sojourn.engines.keras_model:KerasFileEngine",
         reader="sojourn.probes.model_files.keras_files:read_keras_file",
         options=("inputs",),
-        takes_spares=False,  # it is read in a child, and a child of such a process would hang
+        takes_spares=False,  # a child process reads the file; a child of a spare worker would hang
         suffixes=(".keras", ".h5", ".hdf5"),
         begins=marks.as_keras_file,
         needs_suffix=True,
@@ -99,7 +99,7 @@ _ALL = (
         reader="sojourn.probes.model_files.graph_files:read_checkpoint",
         instead="is saved state, not a model: open the model and restore it",
     ),
-    # What is no file: it comes from the caller, or out of a builder.
+    # Models that are not files: they come from the caller or from a builder.
     Kind("graph", "a graph", loader="sojourn.engines.tensorflow:GraphEngine", options=_GRAPH),
     Kind(
         "packed",
@@ -111,12 +111,12 @@ _ALL = (
         "builder",
         "a builder",
         loader="sojourn.engines.builder:BuilderEngine",
-        options=("signature", "tags", *_GRAPH),  # what it returns will tell
+        options=("signature", "tags", *_GRAPH),  # which of these apply depends on what it returns
     ),
     Kind("built", "a builder that returns inputs and outputs", options=("initializer",)),
     Kind("loaded", "a loaded SavedModel", options=("signature", "inputs")),
     Kind("function", "a plain function", options=("outputs",)),
-    # One model on two engines, in one worker.
+    # One model on two engines in one worker.
     Kind(
         "by_rows",
         "a model on two engines",
@@ -139,7 +139,7 @@ KINDS = {kind.name: kind for kind in _ALL}
 
 
 def framework_of(load: Load) -> str:
-    """What is imported before its worker is forked: TensorFlow if any part needs it."""
+    """Return the framework that its worker needs: TensorFlow if any part of the model needs it."""
     if not load.parts:
         return KINDS[load.kind].framework
     found = [framework_of(part) for part in load.parts]
@@ -147,7 +147,7 @@ def framework_of(load: Load) -> str:
 
 
 def engines_of(load: Load) -> str:
-    """The names of what computes; one that is only compared with does not count."""
+    """Return the names of the engines that compute, without one that only serves for comparison."""
     parts = load.parts or ()
     shown = parts[1:] if load.kind == "shadowed" else parts
     return ", ".join(engines_of(part) for part in shown) or KINDS[load.kind].engine

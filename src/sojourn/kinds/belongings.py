@@ -1,4 +1,4 @@
-"""Which files belong to a model. The sandbox follows no link in them."""
+"""The files that belong to a model. The sandbox follows no link in them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import re
 
 from sojourn.errors import ModelError
 
-# What a saver writes beside one another. Whatever else begins with the same name is not the model.
+# The endings of the files that a saver writes. Other files with the same prefix do not belong to
+# the model.
 _OF_A_CHECKPOINT = re.compile(r"\.(meta|index|data-\d{5}-of-\d{5})")
 
 
 def one_file(path: str) -> list[str]:
-    """A file that the user has named; no other comes with it."""
+    """Return the file that the user has named, which is the whole model."""
     return [os.path.realpath(path)]
 
 
 def whole_folder(path: str) -> list[str]:
-    """A folder with everything in it."""
-    # What lies beside the link is then readable, or anything: it may have come with the model.
+    """Return a folder, with everything in it."""
+    # A link that came with the model could make any other folder readable.
     if os.path.islink(path):
         raise ModelError(
             f"{path} is a link to {os.path.realpath(path)}: an untrusted folder is opened by its "
@@ -28,7 +29,7 @@ def whole_folder(path: str) -> list[str]:
 
 
 def of_checkpoint(prefix: str) -> list[str]:
-    """The files of one checkpoint, and none of its neighbours."""
+    """Return the files of one checkpoint, and of no other checkpoint in the folder."""
     folder, name = os.path.split(prefix)
     folder = os.path.realpath(folder)
     return [
@@ -39,7 +40,8 @@ def of_checkpoint(prefix: str) -> list[str]:
 
 
 def plain_file(path: str, of: str) -> str:
-    """A file beside the one that was named. Raises ModelError if it is a link or no file."""
+    """Check a file that belongs to an untrusted model. Raises ModelError if it is a link or no
+    regular file."""
     if not os.path.lexists(path):
         raise ModelError(f"{path}, which belongs to {of}, is not there")
     if os.path.islink(path) or not os.path.isfile(path):

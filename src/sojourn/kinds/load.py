@@ -1,4 +1,4 @@
-"""What an engine is told about the model that it loads."""
+"""The description of a model that an engine gets in order to load it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sojourn.values import TensorSpec
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """A live model as files, whose contents come as arrays; names by those used in the files."""
+    """A live model packed into files, whose contents are sent as arrays. `inputs` and `outputs`
+    map the names in the files to the model's own."""
 
     files: list[str]
     inputs: dict[str, str]
@@ -18,7 +19,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One model and how to load it. Crosses to the worker as it is, but for `live`."""
+    """One model and how to load it. Sent to the worker as it is, except for `live`."""
 
     kind: str
     path: str = ""
@@ -31,23 +32,23 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deterministic: bool = False
     device: str = "auto"
     gpu_bytes: int | None = None
-    threads: int | None = None  # that one step may use; as many as there are cores
+    threads: int | None = None  # the number that one step may use; None: one per core
     jit_compile: bool = False
     untrusted: bool = False
     packed: Packed | None = None  # a live model that was packed by the caller
     config: bytes = b""  # of a drop-in session
     sha256: str = ""  # of the file, if it was converted from a model of TensorFlow
-    most: float | None = None  # the largest float that it takes; None for any, NaN too
-    is_shown: bool = False  # by its outputs, that an input was not finite
-    only_some: bool = False  # it takes no input without elements
-    # Of one that is run by two engines: the models, and who runs what.
+    most: float | None = None  # the largest float that it accepts; None: any float, NaN too
+    is_shown: bool = False  # its outputs show if an input was not finite
+    only_some: bool = False  # it accepts no empty input
+    # For a model that is run by two engines: the models, and which engine runs which steps.
     parts: list[Load] | None = None
-    most_rows: int = 0  # what has more rows is run by the second
-    every: int = 0  # of so many steps one is run by both
-    tolerance: float = 0.0  # within which they must agree
-    live: Any = None  # an object of the caller's, for an inline session
+    most_rows: int = 0  # the second engine runs batches with more rows
+    every: int = 0  # one of so many steps is run by both engines
+    tolerance: float = 0.0  # within which their results must agree
+    live: Any = None  # the caller's own object, for an inline session
 
     @property
     def is_converted(self) -> bool:
-        """Whether it was made of a model of TensorFlow, and proven to agree."""
+        """Whether it was converted from a TensorFlow model and verified to agree with it."""
         return bool(self.sha256)

@@ -1,21 +1,21 @@
-"""How files of some kinds begin."""
+"""Recognition of model files by their first bytes."""
 
 from __future__ import annotations
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 ZIP = b"PK\x03\x04"
 
-_NODE, _NAME, _OP = 0x0A, 0x0A, 0x12  # what these fields begin with in protobuf
-_ONNX = (0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42)  # and those that may follow the version of ONNX
+_NODE, _NAME, _OP = 0x0A, 0x0A, 0x12  # the protobuf tags of these fields
+_ONNX = (0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42)  # tags of fields that may follow the IR version
 
 
 def as_keras_file(start: bytes) -> bool:
-    """Whether it is an archive or HDF5."""
+    """Whether the bytes begin a zip archive or an HDF5 file."""
     return start.startswith((ZIP, HDF5))
 
 
 def as_graph(start: bytes) -> bool:
-    """Whether it is a serialised graph: first comes a node, which has a name and an op."""
+    """Whether the bytes begin a serialised graph: a node, which has a name and an op."""
     at, _ = _field(start, 0, _NODE)
     at, size = _field(start, at, _NAME) if at else (0, 0)
     name = start[at : at + size]
@@ -25,17 +25,17 @@ def as_graph(start: bytes) -> bool:
 
 
 def as_onnx(start: bytes) -> bool:
-    """Whether it is a serialised ONNX model: a version that is still in use, then its maker."""
+    """Whether the bytes begin a serialised ONNX model: an IR version in use, then a known field."""
     return len(start) > 2 and start[0] == 0x08 and 3 <= start[1] < 0x80 and start[2] in _ONNX
 
 
 def as_tflite(start: bytes) -> bool:
-    """Whether it is a flatbuffer of TensorFlow Lite."""
+    """Whether the bytes begin a TensorFlow Lite flatbuffer."""
     return start[4:8] == b"TFL3"
 
 
 def _field(start: bytes, at: int, tag: int) -> tuple[int, int]:
-    """Where the content of this field begins, and its size; 0 if there is no such field."""
+    """Return where the field's content begins, and its size; 0 and 0 if the tag differs."""
     if at >= len(start) or start[at] != tag:
         return 0, 0
     size = 0

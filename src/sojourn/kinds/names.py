@@ -1,4 +1,4 @@
-"""Tensors of a graph as they are named when a model is opened."""
+"""The names of a graph's tensors, as they are given when a model is opened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sojourn.values import TensorSpec
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Tensors by the names of their ops, `split:1` by all of it if `split:0` is there as well."""
+    """Map short names to tensor names: the op's name, or `split:1` in full if the op has several
+    outputs among the names."""
     names = list(dict.fromkeys(names))
     ops = Counter(_op_of(name) for name in names)
     return {_op_of(name) if ops[_op_of(name)] == 1 else name: name for name in names}
@@ -21,8 +22,8 @@ def _op_of(name: str) -> str:
 
 
 def by_short_name(what: str, names: Any) -> dict[str, Any] | None:
-    """Tensors as they were named when a model is opened: one name or several, or a mapping from
-    short names to them. Tensors of a graph themselves stand for their names."""
+    """Map short names to the tensors named when a model is opened: one name, several, or a mapping
+    from short names to names. A graph's tensor may stand for its name."""
     if names is None:
         return None
     if isinstance(names, Mapping):

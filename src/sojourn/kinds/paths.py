@@ -1,6 +1,7 @@
-"""What kind of model lies at a path, told by looking at names and first bytes alone.
+"""Recognise the kind of a model at a path, by file names and first bytes alone.
 
-`open` and `inspect` both ask here: with two answers, a path could show one model and load another.
+`open` and `inspect` both use this module: with two answers, a path could show one model and load
+another.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ _LARGEST_NOTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What lies at a path."""
+    """What was found at a path."""
 
     kind: Kind
-    path: str  # for its loader and its reader: the folder, the file, the prefix of a checkpoint
-    refusal: str = ""  # why it cannot be opened, though it can be looked at
+    path: str  # for its loader and reader: the folder, the file or the prefix of a checkpoint
+    refusal: str = ""  # why it cannot be opened, although `inspect` can show it
 
     def model(self) -> Found:
-        """The same, if it can be opened. Raises ModelError otherwise."""
+        """Return this object if it can be opened. Raises ModelError otherwise."""
         if self.refusal:
             raise ModelError(self.refusal)
         return self
 
 
 def readable(model: str | os.PathLike[str]) -> str:
-    """The whole path of a model that is to be opened."""
+    """Return the absolute path of a model that is to be opened. Raises ModelError if it is not
+    valid UTF-8."""
     path = os.path.abspath(os.fspath(model))
     try:
         path.encode()
@@ -45,7 +47,7 @@ def readable(model: str | os.PathLike[str]) -> str:
 
 
 def recognise(path: str) -> Found:
-    """What lies at the path. Raises ModelError if it is nothing that is known."""
+    """Recognise what is at the path. Raises ModelError if it is of no known kind."""
     folder, name = os.path.split(path)
     if os.path.isdir(path):
         return _in_folder(path)
@@ -73,7 +75,7 @@ def _in_folder(path: str) -> Found:
         return Found(KINDS["savedmodel"], path)
     if "manifest.json" in names:
         return _not_a_model("state", os.path.join(path, "state"), path)
-    # Variables alone are no model, but worth a look.
+    # Variables alone are not a model, but `inspect` can show them.
     prefix = chosen_checkpoint(path, ".meta") or chosen_checkpoint(path, ".index")
     if prefix is not None:
         return _checkpoint(prefix)
@@ -94,8 +96,8 @@ def _is_saved_model(path: str) -> bool:
 
 
 def _latest(names: list[str]) -> str:
-    """Of the models in a folder the one to open: the only one, or the latest of numbered versions,
-    as servers keep them."""
+    """Choose among the models in a folder: the only one, or the latest of numbered versions, as
+    model servers store them."""
     if all(name.isdecimal() for name in names):
         return max(names, key=int, default="")
     return names[0] if len(names) == 1 else ""
@@ -123,7 +125,7 @@ def _of_file(path: str) -> Found:
         if path.endswith(suffix)
     ]
     if by_name:
-        # The name decides before the content, as for those who load it.
+        # The name decides before the content, as it does in the loaders.
         _, kind = max(by_name, key=lambda found: found[0])
         if kind.begins is not None and not kind.name_decides and not kind.begins(start):
             raise ModelError(f"{path} is not {kind.what}: it starts with {start[:8]!r}")
@@ -141,10 +143,10 @@ def _of_file(path: str) -> Found:
 
 
 def chosen_checkpoint(folder: str, ending: str) -> str | None:
-    """The checkpoint of a folder, as a path without `ending`; `None` if there is no telling.
+    """Return the checkpoint of a folder, as a path without `ending`; `None` if it is ambiguous.
 
-    It is the one that the file `checkpoint` names, or the last by name where that file names
-    none of them, or the only one.
+    It is the one that the file `checkpoint` names, or the last by name if that file names none of
+    those present, or the only one.
     """
     found = sorted(os.listdir(folder))
     prefixes = [name.removesuffix(ending) for name in found if name.endswith(ending)]
@@ -155,12 +157,13 @@ def chosen_checkpoint(folder: str, ending: str) -> str | None:
 
 
 def _named_in(path: str) -> str:
-    """The latest checkpoint according to TensorFlow's note; its name alone, as folders move."""
-    # Not blocking: what is called so may be a pipe that is never written to.
+    """Return the name (without its folder, which may have moved) of the latest checkpoint according
+    to TensorFlow's `checkpoint` file."""
+    # Not blocking, because the file may be a pipe that is never written to.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return ""  # a link to nowhere, or closed to us
+        return ""  # a dangling link, or not readable by us
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ""

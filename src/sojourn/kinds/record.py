@@ -1,4 +1,4 @@
-"""What is known of one kind of model."""
+"""The record of one kind of model."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ OPTIONS = ("signature", "tags", "inputs", "outputs", "initializer")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of model. What is left out, it does not have."""
+    """One kind of model. An empty field means that the kind does not have it."""
 
     name: str
-    what: str  # "a SavedModel", in messages
-    loader: str = ""  # "module:Class", whose `load(load, arrays)` gives an engine
-    reader: str = ""  # "module:function", which gives a ModelSummary without loading anything
-    options: tuple[str, ...] = ()  # which choices of `open` it looks at
-    framework: str = "tensorflow"  # what is imported before the worker is forked
-    extra: str = "tensorflow"  # of sojourn, which installs it
-    takes_spares: bool = True  # loads as well where its framework has run before
+    what: str  # its name in messages, such as "a SavedModel"
+    loader: str = ""  # "module:Class", whose `load(load, arrays)` returns an engine
+    reader: str = ""  # "module:function", which returns a ModelSummary without loading anything
+    options: tuple[str, ...] = ()  # the options of `open` that it uses
+    framework: str = "tensorflow"  # imported before the worker is forked
+    extra: str = "tensorflow"  # the extra of sojourn that installs the framework
+    takes_spares: bool = True  # it can be loaded where its framework has already run
     uses_gpu: bool = True
-    # How a file is known: by its name, and by its first bytes.
+    # A file is recognised by its name and by its first bytes.
     suffixes: tuple[str, ...] = ()
     begins: Callable[[bytes], bool] | None = None
     name_decides: bool = False  # whatever its first bytes are
-    needs_suffix: bool = False  # its loader goes by the name
-    files: str = "sojourn.kinds.belongings:one_file"  # "module:function": what belongs to it
+    needs_suffix: bool = False  # its loader depends on the file's name
+    files: str = "sojourn.kinds.belongings:one_file"  # "module:function" listing the model's files
     instead: str = ""  # why it cannot be opened, and what to do instead
 
     @property
     def engine(self) -> str:
-        """The name of what computes."""
+        """The name of the engine that computes it."""
         return "litert" if self.framework == "ai_edge_litert" else self.framework
 
     def import_loader(self) -> Any:
-        """What loads it, with its framework imported."""
+        """Import and return its loader, which also imports its framework."""
         return _import(self.loader)
 
     def import_reader(self) -> Any:
-        """What reads it without loading it."""
+        """Import and return its reader."""
         return _import(self.reader)
 
     def files_of(self, path: str) -> list[str]:
-        """Which files an untrusted one may read."""
+        """Return the files that an untrusted model of this kind may read."""
         found: list[str] = _import(self.files)(path)
         return found
 
     def refuse_what_is_ignored(self, load: Load) -> None:
-        """Raise ModelError if something is chosen that a model of this kind does not look at."""
+        """Raise ModelError if an option is set that a model of this kind does not use."""
         for name in OPTIONS:
             if getattr(load, name) is not None and name not in self.options:
                 takes = f"takes {' and '.join(self.options)} only" if self.options else "takes none"

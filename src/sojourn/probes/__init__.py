@@ -1,1 +1,1 @@
-"""Measurements: bytes, descriptors, processes, as the kernel and the driver report them."""
+"""Measurements of bytes, descriptors and processes, as the kernel and the driver report them."""

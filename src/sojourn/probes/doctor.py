@@ -1,6 +1,6 @@
-"""Judge whether a machine has what sojourn needs. Pure: facts in, verdicts with their cures out.
+"""Judge whether a machine has what sojourn needs.
 
-`machine.py` collects the facts.
+Pure functions turn facts, which `machine.py` collects, into verdicts with cures.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sojourn.probes.gpu import Gpu
 from sojourn.values import format_bytes
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
-# Distributions that all install a package called `tensorflow`, over each other.
+# Distributions that all install a package called `tensorflow` and overwrite each other's files.
 BUILDS = (
     "tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tensorflow-rocm",
     "tensorflow-macos", "tensorflow-cpu-aws", "intel-tensorflow", "tf-nightly", "tf-nightly-cpu",
@@ -22,22 +22,22 @@ BUILDS = (
 _WITHOUT_GPU = ("tensorflow-cpu", "tensorflow-intel", "tensorflow-cpu-aws", "tf-nightly-cpu")
 _OLDEST_PYTHON, _NEWEST_PYTHON = (3, 10), (3, 13)
 _OLDEST_TENSORFLOW = (2, 16)
-_DESCRIPTORS_LOW, _DESCRIPTORS_TOO_LOW = 1024, 256  # a session takes a dozen or two
-_THREADS_LOW = 512  # TensorFlow starts some for every core, in every worker
-_MEMORY_LOW = 2 * 2**30  # importing TensorFlow alone takes a third of it
+_DESCRIPTORS_LOW, _DESCRIPTORS_TOO_LOW = 1024, 256  # a session takes one or two dozen
+_THREADS_LOW = 512  # TensorFlow starts several per core, in every worker
+_MEMORY_LOW = 2 * 2**30  # bytes; importing TensorFlow alone takes a third of it
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was found. None means unlimited or not known, as the field says."""
+    """What was found on the machine. None means unlimited or not known, depending on the field."""
 
     python: tuple[int, int, int] = (3, 11, 0)
     is_64_bit: bool = True
     platform: str = "linux"
     builds: Mapping[str, str] = field(default_factory=dict)  # distribution -> version
-    tensorflow_is_whole: bool = True  # whether its package has the files it starts with
+    tensorflow_is_whole: bool = True  # its package has the files that its import begins with
     has_driver: bool = False
-    has_nvml: bool = False  # the binding, and a driver that answers it
+    has_nvml: bool = False  # the binding is installed and the driver answers it
     gpus: tuple[Gpu, ...] = ()
     has_cudnn: bool = True
     visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES, None if it is not set
@@ -45,16 +45,16 @@ class Facts:
     max_descriptors: int | None = None  # None: unlimited
     max_processes: int | None = None
     max_file_bytes: int | None = None
-    memory_limit: int | None = None  # of the cgroup, or of the machine
+    memory_limit: int | None = None  # of the cgroup or of the machine
     is_limited_by_cgroup: bool = False
     memory_used: int = 0
-    kills_for_memory: int = 0  # in this cgroup, so far
-    stale: tuple[tuple[int, str], ...] = ()  # processes without their client
+    kills_for_memory: int = 0  # by the kernel in this cgroup, so far
+    stale: tuple[tuple[int, str], ...] = ()  # pid and name of processes whose client has ended
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line: what was looked at, how it stands, and what to do about it."""
+    """One line of the report: what was checked, the verdict, and what to do about it."""
 
     name: str
     verdict: str
@@ -62,12 +62,12 @@ class Check:
     cure: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return asdict(self)
 
 
 def examine(facts: Facts) -> list[Check]:
-    """Every check, in the order in which one would mend things."""
+    """Return every check, in the order in which problems are best fixed."""
     return [
         _python(facts),
         *_tensorflow(facts),

@@ -1,10 +1,10 @@
 """GPUs and the bytes that processes hold on them, as NVIDIA's driver counts them.
 
-Asked in the client only: a process that has touched NVML or CUDA must not fork, and the zygote does
-nothing else. Everything is keyed by the UUID of a device, because numbers change with the
-environment. Needs the `gpu` extra for the bytes; without it, devices are still found.
+Only the client calls this module: a process that has used NVML or CUDA must not fork, and forking
+is all that the zygote does. Results are keyed by device UUID, because device numbers change with
+the environment. Bytes require the `gpu` extra; without it, devices are still found.
 
-Judged is what a process holds, never how much is free: others come and go meanwhile.
+What a process holds is measured, never how much is free, because other processes change that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DRIVER_LISTING = "/proc/driver/nvidia/gpus/*/information"
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device. Bytes are None where NVML is not at hand."""
+    """One device. Bytes are None if NVML is not available."""
 
     uuid: str
     name: str
@@ -34,7 +34,7 @@ class Gpu:
 
 
 def found() -> tuple[Gpu, ...]:
-    """The devices of this machine in the order of their bus addresses."""
+    """Return the devices of this machine in the order of their bus addresses."""
     nvml = _nvml()
     if nvml is None:
         return _from_driver()
@@ -45,15 +45,15 @@ def found() -> tuple[Gpu, ...]:
             uuid, name = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
             gpus.append(Gpu(_text(uuid), _text(name), memory.total, memory.free))
         except nvml.NVMLError:
-            continue  # fallen off the bus, or not ours to see
+            continue  # the device has fallen off the bus, or we may not access it
     return tuple(gpus)
 
 
 def held_by(pids: Collection[int]) -> dict[str, int]:
-    """Bytes that these processes hold, by UUID; devices where they hold nothing are left out.
+    """Return the bytes that these processes hold, by UUID, without devices where they hold none.
 
-    A device that shows a process but not its bytes (as some drivers do for others) counts as zero
-    and is left out: never claim bytes that were not measured.
+    If a driver lists a process but not its bytes (as some do for other users' processes), they
+    count as zero: never report bytes that were not measured.
     """
     held: dict[str, int] = {}
     nvml = _nvml()
@@ -72,7 +72,7 @@ def held_by(pids: Collection[int]) -> dict[str, int]:
 
 
 def wait_until_back(pids: Collection[int], seconds: float = 5.0) -> Mapping[str, int]:
-    """Wait until the driver shows nothing for these processes; what it still shows then."""
+    """Wait until the driver shows no bytes for these processes; return what it still shows."""
     until = time.monotonic() + seconds
     while True:
         left = held_by(pids)
@@ -82,11 +82,11 @@ def wait_until_back(pids: Collection[int], seconds: float = 5.0) -> Mapping[str,
 
 
 _lock = threading.Lock()
-_initialised: tuple[int, Any] | None = None  # the process that did it, and the library or None
+_initialised: tuple[int, Any] | None = None  # pid of the initialising process; library or None
 
 
 def _nvml() -> Any:
-    """The library, initialised in this process; None where it or the driver is missing."""
+    """Return the library, initialised in this process; None if it or the driver is missing."""
     global _initialised
     with _lock:
         if _initialised is None or _initialised[0] != os.getpid():
@@ -95,7 +95,7 @@ def _nvml() -> Any:
 
 
 def _initialise() -> Any:
-    # Looking for the driver is much cheaper than importing the binding to be told so.
+    # Checking for the driver's files is much cheaper than importing the binding to learn the same.
     if "pynvml" not in sys.modules and not any(map(os.path.exists, DRIVER_SIGNS)):
         return None
     try:
@@ -110,7 +110,7 @@ def _initialise() -> Any:
 
 
 def forget() -> None:
-    """Look for the library again at the next question; for tests that replace it."""
+    """Make the next call look for the library again; for tests that replace it."""
     global _initialised
     with _lock:
         _initialised = None
@@ -121,16 +121,16 @@ def _handles(nvml: Any) -> list[Any]:
         count = nvml.nvmlDeviceGetCount()
         return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
     except nvml.NVMLError:
-        return []  # the driver went away under us
+        return []  # the driver was unloaded meanwhile
 
 
 def _text(value: str | bytes) -> str:
-    # Older versions of the binding give bytes.
+    # Older versions of the binding return bytes.
     return value.decode() if isinstance(value, bytes) else value
 
 
 def _from_driver() -> tuple[Gpu, ...]:
-    """What the kernel module lists, for those without the extra."""
+    """Return the devices that the kernel module lists, for installations without the extra."""
     gpus = []
     for path in sorted(glob.glob(_DRIVER_LISTING)):
         fields: dict[str, str] = {}
@@ -142,6 +142,6 @@ def _from_driver() -> tuple[Gpu, ...]:
         except OSError:
             continue
         uuid = fields.get("GPU UUID", "")
-        if uuid.startswith("GPU-") and "?" not in uuid:  # masked until it is opened
+        if uuid.startswith("GPU-") and "?" not in uuid:  # masked until the device is opened
             gpus.append(Gpu(uuid, fields.get("Model", "GPU")))
     return tuple(gpus)

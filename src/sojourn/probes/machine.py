@@ -1,4 +1,4 @@
-"""Collect what `doctor.py` judges. Features of the kernel are tried, never looked up."""
+"""Collect the facts that `doctor.py` judges. Kernel features are tried, never looked up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CGROUPS = "/sys/fs/cgroup"
 
 
 def collect(tried: Mapping[str, Callable[[], None]]) -> Facts:
-    """Look around. `tried` are further features: functions that raise what is wrong."""
+    """Collect all facts. `tried` are further features: functions that raise if one fails."""
     gpus = gpu.found()
     has_driver = any(map(os.path.exists, gpu.DRIVER_SIGNS))
     limit, is_cgroup, used, kills = _memory()
@@ -51,7 +51,7 @@ def collect(tried: Mapping[str, Callable[[], None]]) -> Facts:
 
 
 def stale_processes() -> list[processes.Found]:
-    """Workers and zygotes whose client has ended."""
+    """Return the workers and zygotes whose client has ended."""
     return [
         one
         for one in processes.of_client()
@@ -60,7 +60,7 @@ def stale_processes() -> list[processes.Found]:
 
 
 def _is_in_a_container(pid: int) -> bool:
-    """Whether it has a number of its own in some namespace; the one of its client is of there."""
+    """Whether a process is in an inner pid namespace, to which its client's pid then belongs."""
     try:
         with open(f"/proc/{pid}/status", "rb") as status:
             return any(line.startswith(b"NSpid:") and len(line.split()) > 2 for line in status)
@@ -70,12 +70,12 @@ def _is_in_a_container(pid: int) -> bool:
 
 def _is_client_of(client_pid: int, pid: int) -> bool:
     client, ours = _began(client_pid), _began(pid)
-    # A younger process that was given the number of the client is not the client.
+    # A process that is younger than its worker is not the client: it has reused the client's pid.
     return ours is None or (client is not None and client <= ours)
 
 
 def _began(pid: int) -> int | None:
-    """When a process was started, in ticks of the kernel; None if it has ended."""
+    """Return when a process was started, in kernel ticks; None if it has ended."""
     try:
         fields = processes.stat_fields(pid)
     except OSError:
@@ -94,7 +94,7 @@ def _builds() -> dict[str, str]:
 
 
 def _tensorflow_is_whole() -> bool:
-    """Whether what is left in its folder could be imported at all. It is not imported."""
+    """Whether TensorFlow's folder has the files that an import begins with. Imports nothing."""
     try:
         spec = importlib.util.find_spec("tensorflow")
     except (ImportError, ValueError):
@@ -144,7 +144,7 @@ def _eventfd() -> None:
 
 
 def _pidfd() -> None:
-    """End a process of our own by its descriptor, and see it end."""
+    """Kill a child process by its descriptor, and check that its end is reported."""
     child = subprocess.Popen(
         [sys.executable, "-S", "-c", "import time; time.sleep(60)"], stdin=subprocess.DEVNULL
     )
@@ -174,7 +174,7 @@ def _limit(which: int) -> int | None:
 
 
 def _memory() -> tuple[int | None, bool, int, int]:
-    """The limit, whether it is a cgroup's, what is in use, and how many were killed for it."""
+    """Return the memory limit, whether it is a cgroup's, the bytes in use, and the OOM kills."""
     total = _from_table("/proc/meminfo", "MemTotal:")
     available = _from_table("/proc/meminfo", "MemAvailable:")
     tightest = None
@@ -195,7 +195,7 @@ def _memory() -> tuple[int | None, bool, int, int]:
 
 
 def _cgroup_folders() -> Iterator[str]:
-    """The folders of our cgroup and of those around it, from the inside."""
+    """Yield the folders of our cgroup and of its parents, innermost first."""
     try:
         with open("/proc/self/cgroup") as lines:
             entries = [line.rstrip("\n").split(":", 2) for line in lines]
@@ -217,7 +217,7 @@ def _number(path: str) -> int | None:
         with open(path) as file:
             return int(file.read())
     except (OSError, ValueError):
-        return None  # not there, or "max"
+        return None  # the file is missing, or contains "max"
 
 
 def _from_table(path: str, name: str) -> int | None:
@@ -233,5 +233,5 @@ def _from_table(path: str, name: str) -> int | None:
 
 
 def describe() -> str:
-    """The system in a few words."""
+    """Return a short description of the system."""
     return f"{platform.system()} {platform.release()} on {platform.machine()}"

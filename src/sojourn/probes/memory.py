@@ -1,7 +1,7 @@
 """Bytes held by a process, as the kernel counts them.
 
-Never from what was asked for, and never from `MemFree`: pages that have been freed sit in lists
-of each processor for a while.
+They are never computed from what was requested, and never from `MemFree`: the kernel keeps freed
+pages in per-CPU lists for a while.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One reading.
+    """One reading of a process's memory.
 
-    PSS divides what is shared among its sharers. Private is what this process alone has written
-    and would come back if it ended now; pages of files are not counted, for they can be dropped
-    at any time. Anonymous is all that is backed by no file, shared with a parent or not.
+    PSS divides shared pages among the processes that share them. Private is what this process alone
+    has written, which would be freed if it ended now; pages of files are not counted, because the
+    kernel can drop them at any time. Anonymous is all memory that is backed by no file, whether
+    shared with a parent or not.
     """
 
     pss_bytes: int
@@ -28,12 +29,12 @@ class Memory:
     @property
     def worker_bytes(self) -> int:
         """What a worker holds: its private memory and the segments that it and its client map."""
-        # Mapped by two, so each of them is charged half.
+        # Segments are mapped by two processes, so PSS charges each of them half.
         return self.private_bytes + 2 * self.shared_memory_bytes
 
 
 def of_process(pid: int | str = "self") -> Memory | None:
-    """What a process holds, or None if it has ended."""
+    """Read what a process holds; None if it has ended."""
     numbers: dict[str, int] = {}
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
@@ -55,13 +56,13 @@ def of_process(pid: int | str = "self") -> Memory | None:
 
 
 def data_bytes() -> int:
-    """What the kernel counts as this process's data, the quantity that RLIMIT_DATA limits."""
+    """Return the bytes that the kernel counts as this process's data, which RLIMIT_DATA limits."""
     with open("/proc/self/statm") as sizes:
         return int(sizes.read().split()[5]) * resource.getpagesize()
 
 
 def peak_resident_bytes(pid: int | str = "self") -> int:
-    """The most a process ever had resident, 0 if it has ended."""
+    """Return the peak resident memory of a process, 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/status", "rb") as status:
             for line in status:

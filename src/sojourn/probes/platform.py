@@ -1,4 +1,4 @@
-"""What this system can do."""
+"""Whether this system has what process isolation needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NEEDED = ("memfd_create", "eventfd", "pidfd_open")
 
 
 def require_process_isolation() -> None:
-    """Raise if this system cannot give a session a process of its own."""
+    """Raise PlatformError if this system cannot give a session a process of its own."""
     if not sys.platform.startswith("linux"):
         raise PlatformError(
             f"process isolation needs Linux, and this is {sys.platform}; "

@@ -1,4 +1,4 @@
-"""Processes of sojourn's, found by the title that each of them carries."""
+"""The processes of sojourn on this machine, found by their titles; facts about any process."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 import time
 from dataclasses import dataclass
 
-_EXEC_SECONDS = 1.0  # much longer than the kernel takes for it
-_LOOKS = 3  # at an environment that may be empty for good
+_EXEC_SECONDS = 1.0  # the longest wait for an exec; the kernel takes far less
+_LOOKS = 3  # reads of an empty environment before it counts as really empty
 _TITLE = re.compile(r"^(?:sojourn: (?P<name>.*)|(?P<zygote>sojourn-zygote)) of (?P<client>\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A worker or a zygote that runs now. One that has ended has no title any more."""
+    """A running worker or zygote. A process that has ended no longer has a title."""
 
     pid: int
     name: str  # the session's, or "zygote"
@@ -23,13 +23,13 @@ class Found:
 
 
 def of_client(client_pid: int | None = None) -> list[Found]:
-    """The workers and zygotes of one client, or of every client that may be seen."""
+    """Return the workers and zygotes of one client, or of every client that is visible to us."""
     found = map(_look, pids())
     return [one for one in found if one is not None and client_pid in (None, one.client_pid)]
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process that has not been waited for is stopped."""
+    """Whether a process is stopped. It must not have been reaped yet."""
     try:
         return stat_fields(pid)[0] in (b"T", b"t")
     except (OSError, IndexError):
@@ -37,13 +37,13 @@ def is_stopped(pid: int) -> bool:
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """What the kernel says of a process, from its state on. Raises OSError if it has ended."""
+    """Return the fields of /proc/<pid>/stat from the state on. Raises OSError if it has ended."""
     with open(f"/proc/{pid}/stat", "rb") as stat:
         return stat.read().rpartition(b")")[2].split()
 
 
 def program_of(pid: int) -> str:
-    """What a process runs, as one calls it: `serve.py`, `-m pytest`, `gunicorn`; "" if unknown."""
+    """Return a short name of what a process runs: `serve.py`, `-m pytest`, `gunicorn`, or ""."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as cmdline:
             words = cmdline.read().rstrip(b"\0").decode(errors="replace").split("\0")
@@ -61,15 +61,16 @@ def program_of(pid: int) -> str:
 
 
 def started_with(variable: str, value: str) -> list[int]:
-    """The processes that have this in their environment, or a value that begins so.
+    """Return the processes with this environment variable, if its value begins with `value`.
 
-    A program keeps what it was started with, wherever it went. Those of other users are not seen.
+    /proc shows the environment that a program was started with, for as long as it runs. Processes
+    of other users are not found.
     """
     return [pid for pid in pids() if has_environment(pid, variable, value)]
 
 
 def has_environment(pid: int, variable: str, value: str) -> bool:
-    """Whether a process has this in its environment, or a value that begins so."""
+    """Whether a process has this environment variable with a value that begins with `value`."""
     entry = f"\0{variable}={value}".encode()
     until = time.monotonic() + _EXEC_SECONDS
     empty = 0
@@ -83,21 +84,22 @@ def has_environment(pid: int, variable: str, value: str) -> bool:
                 return entry in b"\0" + found
             time.sleep(0.0005)
     except (OSError, IndexError):
-        return False  # another user's, or it has ended
+        return False  # another user's process, or it has ended
 
 
 def _memory(pid: int) -> tuple[int, int, int]:
-    """The size of a process's memory, and where its environment begins and ends in there.
+    """Return the size of a process's memory, and the addresses where its environment begins and
+    ends.
 
-    In an exec the new memory is there first; the environment has no place yet, then one without
-    length. Threads of the kernel and what has ended have no memory.
+    During an exec, the new memory exists first, while both addresses are still 0; then both are
+    equal for a moment. Kernel threads and ended processes have no memory.
     """
     fields = stat_fields(pid)
     return int(fields[20]), int(fields[47]), int(fields[48])
 
 
 def pids() -> list[int]:
-    """Every process that there is now."""
+    """Return the pids of all processes."""
     return sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit())
 
 

@@ -1,8 +1,8 @@
-"""A page on which a session keeps its own numbers, readable by other processes of the user.
+"""A page of memory with the numbers of a session, readable by other processes of the same user.
 
-It is a nameless memory file that the owning process keeps open: `sojourn top` finds it among the
-descriptors of that process, and it vanishes with it. Nothing is ever left in a folder. Every word
-has a single writer, and writing one costs less than a tenth of a microsecond.
+It is an anonymous memory file that the owning process keeps open: `sojourn top` finds it among the
+descriptors of that process, and it disappears with the process. No file is ever left behind. Every
+word has a single writer, and writing one costs less than a tenth of a microsecond.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ STATE, STEPS, UNDER_WAY, LAST_STEP, NANOSECONDS, HISTOGRAM = 0, 1, 2, 3, 4, 8
 _WORDS = 64
 _TEXT_AT = _WORDS * 8
 _SIZE = 8192
-# Of the facts; the others are strings.
+# The facts that are numbers; the others are strings.
 _NUMBERS = {"client_pid": int, "worker_pid": int, "serial": int, "opened": int | float}
 
 
 def bucket(nanoseconds: int) -> int:
-    """The bucket that a duration falls into."""
+    """Return the index of the histogram bucket that a duration falls into."""
     number = (nanoseconds // 1000).bit_length()
     return number if number < BUCKETS else BUCKETS - 1
 
 
 def bucket_seconds(index: int) -> float:
-    """The upper end of a bucket."""
+    """Return the upper end of a bucket, in seconds."""
     return float(2**index) / 1e6
 
 
 def quantile(histogram: list[int], share: float) -> float:
-    """A duration below which about this share of the steps lies, 0 without any.
+    """Return the duration in seconds below which about this share of the steps lies; 0 for none.
 
-    Within its bucket the steps are taken to be spread evenly.
+    The steps are assumed to be spread evenly within their bucket.
     """
     wanted = share * sum(histogram)
     seen = 0
@@ -53,7 +53,7 @@ def quantile(histogram: list[int], share: float) -> float:
 
 
 class StatusPage:
-    """The writing end, in the process that owns the session."""
+    """The writer's side of the page, in the process that owns the session."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self._memory: mmap.mmap | None = None
@@ -76,11 +76,11 @@ class StatusPage:
         view[_TEXT_AT : _TEXT_AT + len(text) + 1] = text + b"\0"
 
     def histogram(self) -> list[int]:
-        """How many steps took how long."""
+        """Return the number of steps in each bucket of durations."""
         return self.words[HISTOGRAM : HISTOGRAM + BUCKETS].tolist()
 
     def close(self) -> None:
-        """Give the page back; the numbers stay readable here."""
+        """Free the page; this object keeps a readable copy of the numbers."""
         if self._memory is not None:
             kept = memoryview(bytearray(self.words.tobytes())).cast("Q")
             self.words.release()
@@ -88,7 +88,7 @@ class StatusPage:
             try:
                 self._memory.close()
             except BufferError:
-                pass  # a thread interrupted while writing to it holds it; it goes with that thread
+                pass  # a thread was interrupted while writing; the page is freed with that thread
             self._memory = None
 
 
@@ -101,21 +101,21 @@ class Status:
     state: int
     steps: int
     under_way: int
-    last_step: float  # monotonic seconds, 0 if there was none
-    step_seconds: float  # all the steps together
+    last_step: float  # monotonic seconds, 0 before the first step
+    step_seconds: float  # of all steps together
     histogram: list[int]
 
 
 def read_all(pids: list[int] | None = None) -> Iterator[Status]:
-    """Every session of every process that we may look at.
+    """Yield every session of every process that we may inspect.
 
-    A fork inherits its parent's pages, but not the sessions: it is left out.
+    A fork inherits its parent's pages, but not the sessions, so its pages are skipped.
     """
     for entry in pids if pids is not None else processes.pids():
         try:
             names = os.listdir(f"/proc/{entry}/fd")
         except OSError:
-            continue  # not ours, or it has ended
+            continue  # another user's process, or it has ended
         for name in names:
             status = _read(entry, f"/proc/{entry}/fd/{name}")
             if status is not None and status.facts.get("client_pid", entry) == entry:
@@ -123,10 +123,10 @@ def read_all(pids: list[int] | None = None) -> Iterator[Status]:
 
 
 def _fitting(facts: dict[str, Any], most: int) -> bytes:
-    """The facts as JSON; where a name or a path is longer than the page, its end is cut off."""
+    """Encode the facts as JSON; if they do not fit into the page, cut off the ends of strings."""
     text = json.dumps(facts).encode()
     if len(text) > most:
-        kept = most // (8 * len(facts))  # a character takes up to six bytes, twice if it is rare
+        kept = most // (8 * len(facts))  # JSON needs up to 6 bytes a character, 12 for rare ones
         short = {key: v[:kept] if isinstance(v, str) else v for key, v in facts.items()}
         text = json.dumps(short).encode()
     return text
@@ -134,7 +134,7 @@ def _fitting(facts: dict[str, Any], most: int) -> bytes:
 
 def _are_facts(facts: Any) -> bool:
     return isinstance(facts, dict) and all(
-        isinstance(number := facts.get(key, 0), kind) and 0 <= number < 2**63  # no NaN either
+        isinstance(number := facts.get(key, 0), kind) and 0 <= number < 2**63  # excludes NaN
         for key, kind in _NUMBERS.items()
     )
 
@@ -149,7 +149,7 @@ def _read(pid: int, path: str) -> Status | None:
     except (OSError, ValueError, RecursionError):
         return None
     if len(data) != _SIZE or not _are_facts(facts):
-        return None  # any program can make a file of this name, also another version
+        return None  # any program, also another version of sojourn, can make a file of this name
     words = memoryview(data).cast("Q")
     return Status(
         client_pid=pid,

@@ -1,6 +1,7 @@
-"""Work that takes its time, off the event loop: on a thread that ends with it.
+"""Run slow work off the event loop, on a thread of its own that ends with the work.
 
-For what happens once in a session's life: opening, closing, replacing a worker. Steps need none.
+Used for operations that happen once in a session's life: opening it, closing it, replacing its
+worker. Steps do not need a thread.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ T = TypeVar("T")
 
 
 async def aside(work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-    """What the work returns. If the caller is cancelled meanwhile, the work goes on, and what it
-    returned is undone."""
+    """Run the work on a thread and return its result. If the caller is cancelled meanwhile, the
+    work still runs to its end, and `undo` is called with its result."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
     outcome: list[T] = []
@@ -33,7 +34,7 @@ async def aside(work: Callable[[], T], undo: Callable[[T], object] | None = None
         try:
             loop.call_soon_threadsafe(wake)
         except RuntimeError:
-            abandon()  # the loop is closed, and nothing waits any more
+            abandon()  # the loop is closed, so nobody waits for the result
 
     def abandon() -> None:
         if undo is not None and outcome:

@@ -1,7 +1,7 @@
-"""Calls in the other direction: a worker asks its client, over lanes that the client opened for it.
+"""Calls from a worker to its client, over lanes that the client has opened for them.
 
-A call may make the client use the session again, which may make the worker ask again. So there is
-always one more lane than calls under way.
+Answering a call may make the client use the session again, which may make the worker call again.
+So there is always one more lane than there are calls under way.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ Answer = Callable[[bytes, Sequence[np.ndarray]], tuple[int, bytes, Sequence[np.n
 
 
 class Asking:
-    """The worker's end: takes a free lane, asks, waits for the answer."""
+    """The worker's end: take a free lane, send the request, wait for the answer."""
 
     def __init__(self) -> None:
         self._free: list[CallerLane] = []
-        self._count = 0  # of those that are free or under way
+        self._count = 0  # lanes that are free or in use
         self._came_back = threading.Condition()
 
     def add(self, lane: CallerLane) -> None:
-        """One more lane to ask over."""
+        """Add a lane that requests can be sent over."""
         with self._came_back:
             self._count += 1
             self._free.append(lane)
             self._came_back.notify()
 
     def ask(self, meta: bytes, arrays: Sequence[np.ndarray]) -> tuple[int, bytes, list[np.ndarray]]:
-        """The client's answer, in memory of our own."""
+        """Send a request to the client; return its answer, whose arrays own their memory."""
         while True:
             lane = self._take()
             try:
                 return lane.exchange(meta, arrays)
-            except LaneRefused:  # the client was stopped as it opened it, and has heard nothing
+            except LaneRefused:  # the client stopped while opening it and received nothing
                 lane.close()
             finally:
                 self._put_back(lane)
@@ -56,7 +56,7 @@ class Asking:
 
     def _put_back(self, lane: CallerLane) -> None:
         with self._came_back:
-            if lane.has_answer:  # also when what was to be sent was refused: others need the lane
+            if lane.has_answer:  # also if the message was refused before it was sent
                 self._free.append(lane)
                 self._came_back.notify()
             else:
@@ -65,7 +65,7 @@ class Asking:
 
 
 class Answering:
-    """The client's end: a thread for each lane, and always one that has nothing to do."""
+    """The client's end: one thread for each lane, of which at least one is always idle."""
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class Answering:
         self._idle = 0
         self._stopped = False
         self._threads: list[threading.Thread] = []
-        self._lanes: list[ServerLane] = []  # those that are open
+        self._lanes: list[ServerLane] = []  # the open ones
         self._start()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Let the threads end; one that is still answering ends when it has."""
+        """Stop the threads; one that is still answering ends after its answer."""
         with self._lock:
             self._stopped = True
             for lane in self._lanes:
@@ -96,12 +96,12 @@ class Answering:
                 thread.join(timeout)
 
     def is_answering_here(self) -> bool:
-        """Whether this thread is one of those that answer."""
+        """Whether the calling thread is one of the answering threads."""
         me = threading.current_thread()
         return any(thread is me for thread in self._threads)
 
     def forget(self) -> None:
-        """We are a fork: the threads are not here, only their descriptors."""
+        """In a fork of the client: close the descriptors; the threads do not exist here."""
         for lane in self._lanes:
             lane.close()
         self._lanes.clear()
@@ -111,7 +111,7 @@ class Answering:
         with self._lock:
             if self._stopped:
                 return
-            # The thread first: a lane that the worker knows and no thread serves would hang it.
+            # Start the thread first: a lane that no thread serves would hang the worker.
             given: queue.SimpleQueue[ServerLane | None] = queue.SimpleQueue()
             thread = threading.Thread(
                 target=self._serve, args=(given,), name=f"sojourn-answers-{self._name}", daemon=True
@@ -130,8 +130,8 @@ class Answering:
         try:
             self._start()
         except (SessionBusy, OSError, RuntimeError):
-            # No lane, descriptor or thread to be had. The next question waits for one of those
-            # that are there; the present one is answered all the same.
+            # No lane, descriptor or thread is available. The next request waits for one of the
+            # existing lanes; the current one is answered all the same.
             pass
 
     def _serve(self, given: queue.SimpleQueue[ServerLane | None]) -> None:
@@ -156,12 +156,12 @@ class Answering:
         except PeerGone:
             pass  # the session has ended
         except BaseException as error:
-            # The worker makes no sense, or the answer cannot be given, and it waits for one.
+            # The worker sent an invalid message, or the answer cannot be sent while it waits.
             self._give_up()
             if not isinstance(error, ProtocolError | OSError):
                 raise
         finally:
-            with self._lock:  # `stop` must not ring a bell whose number is reused by now
+            with self._lock:  # `stop` must not ring a bell whose descriptor number was reused
                 lane.close()
                 if lane in self._lanes:
                     self._lanes.remove(lane)

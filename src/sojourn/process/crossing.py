@@ -1,4 +1,4 @@
-"""How errors cross from a worker to its client: as plain records, never as pickles."""
+"""Errors on their way from a worker to its client: as plain records, never as pickles."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sojourn.process.plain import plain
 from sojourn.values.places import with_cells
 from sojourn.values.texts import sendable
 
-# Errors are printed and logged: an untrusted model must not fill the disk with them.
+# In characters. Errors are printed and logged: an untrusted model must not fill the disk.
 _MOST_OF_A_NAME, _MOST_OF_A_TEXT = 1_000, 20_000
 
-# What decoding may raise of bytes that come from a worker: msgspec passes two of Python's own on.
+# All that decoding a worker's bytes may raise: msgspec lets two of Python's own errors through.
 NONSENSE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class ErrorRecord(msgspec.Struct, frozen=True):
-    """An exception as it crosses to the client."""
+    """An exception in the form in which it is sent to the client."""
 
     module: str
     name: str
@@ -33,10 +33,10 @@ class ErrorRecord(msgspec.Struct, frozen=True):
 
 
 def record(error: BaseException) -> bytes:
-    """Describe an exception in the worker, whatever it is: a caller waits for this answer."""
+    """Encode an exception in the worker. Never fails, because a caller waits for this answer."""
     try:
         return _encoded(error)
-    except Exception as worse:  # code of the user's, or no memory for a long text
+    except Exception as worse:  # the user's own code raised, or no memory for a long text
         kind = type(error)
         text = f"(its text cannot be shown: {type(worse).__name__})"
         return msgspec.msgpack.encode(
@@ -63,7 +63,7 @@ def _encoded(error: BaseException) -> bytes:
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as worse:  # code of the user's, which must not take the worker down
+    except Exception as worse:  # the user's `__str__` raised; it must not end the worker
         return f"(its text cannot be shown: {worse!r})"
 
 
@@ -72,9 +72,9 @@ def _name(name: object) -> str:
 
 
 def revive(payload: bytes, graph: Any = None, *, trusted: bool = True) -> BaseException:
-    """The exception to raise in the client, with the worker's traceback as its cause.
+    """Return the exception to raise in the client, with the worker's traceback as its cause.
 
-    Of a worker that is not trusted, its words are made plain. Raises one of NONSENSE if it is no
+    Texts of an untrusted worker are made plain. Raises one of NONSENSE if the payload is not a
     record.
     """
     failure = msgspec.msgpack.decode(payload, type=ErrorRecord)
@@ -95,7 +95,7 @@ def revive(payload: bytes, graph: Any = None, *, trusted: bool = True) -> BaseEx
 
 def _as_own(failure: ErrorRecord, graph: Any) -> BaseException | None:
     kind = getattr(errors, failure.name, None) if failure.module == errors.__name__ else None
-    # What the worker says names a class of ours, or nothing.
+    # The name that the worker sent may be anything: accept our own error classes only.
     is_error = isinstance(kind, type) and issubclass(kind, errors.SojournError)
     if kind is errors.BudgetExceeded and failure.code is not None:
         frameworks = hooks.limit_reached(failure.message, failure.node, graph)
@@ -109,7 +109,7 @@ def _as_builtin(failure: ErrorRecord) -> BaseException | None:
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
             return kind(failure.message)
-        except TypeError:  # UnicodeDecodeError and its like want more than a message
+        except TypeError:  # UnicodeDecodeError and the like need more than a message
             return None
     return None
 

@@ -1,7 +1,7 @@
-"""Exit handlers in a worker: what was registered there runs as it ends in order, as in a program.
+"""Exit handlers in a worker: those registered there run when it ends in order, as in a program.
 
-Libraries remove their temporary folders by them. Those that the zygote's libraries have registered
-do not run: what one worker removed, the others would lack.
+Libraries use them to remove their temporary folders. Handlers that libraries registered in the
+zygote do not run: what one worker removed would be missing in the others.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 
 
 def forget_inherited() -> None:
-    """Right after the fork."""
+    """Drop the zygote's exit handlers. Called right after the fork."""
     atexit._clear()
     finalize: Any = weakref.finalize
     for finalizer in list(finalize._registry):
         finalizer.atexit = False
-    finalize._registered_with_atexit = False  # the next one is to register itself
-    # Once for each process, and as early as possible: they come last.
+    finalize._registered_with_atexit = False  # the next finalizer registers it again
+    # Register these once for each process, and first, because the first registered run last.
     atexit.register(logging.shutdown)
     multiprocessing: Any = sys.modules.get("multiprocessing.util")
     if multiprocessing is not None:
         multiprocessing._finalizer_registry.clear()
-        atexit.register(multiprocessing._run_finalizers)  # and does not wait for processes
+        atexit.register(multiprocessing._run_finalizers)  # does not wait for processes
 
 
 def run() -> None:
-    """At the end. What a handler raises is printed, and keeps no other from running."""
+    """Run the exit handlers. An error in one is printed, and the others run all the same."""
     atexit._run_exitfuncs()

@@ -1,6 +1,7 @@
-"""What happens when the interpreter exits, in an order that does not depend on imports.
+"""Callbacks at interpreter exit, in an order that does not depend on the order of imports.
 
-Pools let go first; then sessions are closed, while the zygote is still there to reap their workers.
+Pools first remove what would stay behind them. Then sessions are closed, while the zygote still
+runs and can reap their workers.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections.abc import Callable
 
 POOLS, SESSIONS, ZYGOTE = range(3)
 
-turns = 0  # how often the callbacks have run: what began before must not begin again after it
+turns = 0  # how often the callbacks have run; work that began before must not be retried after
 _callbacks: list[tuple[int, Callable[[], None]]] = []
 
 
 def at_exit(order: int, callback: Callable[[], None]) -> None:
-    """Call this at exit, after everything of a lower order."""
+    """Register a callback to run at exit, after all callbacks of a lower order."""
     _callbacks.append((order, callback))
 
 
@@ -28,6 +29,6 @@ def _run() -> None:
         try:
             callback()
         except BaseException as error:
-            failure = failure or error  # told, but only after the others had their turn
+            failure = failure or error  # raised, but only after the other callbacks have run
     if failure is not None:
         raise failure

@@ -1,4 +1,4 @@
-"""A process that was forked for us: measure it, kill it, and say how it ended."""
+"""A process that the zygote forked for us: measure it, kill it, and report how it ended."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from sojourn.values import Footprint
 
 
 class ForkedProcess:
-    """The process of a worker. Thread-safe; whoever makes one sets the `pid`, the `pidfd` and the
-    `output`."""
+    """The process of a worker. Thread-safe; the subclass sets `pid`, `pidfd` and `output`."""
 
     pid: int
     pidfd: int
@@ -38,14 +37,14 @@ class ForkedProcess:
         self._kinds = OF_A_SPARE if is_spare else OF_A_WORKER
 
     def footprint(self) -> Footprint:
-        """What it holds now: its private memory and the segments between us."""
+        """Return what it holds now: its private memory and the segments it shares with us."""
         reading = memory.of_process(self.pid)
         peak = memory.peak_resident_bytes(self.pid)
-        # If it has ended, the number may be another process's by now.
+        # If it has ended, another process may have its pid by now.
         if reading is None or not self.is_alive:
             return Footprint(0)
         held = reading.worker_bytes
-        # Most of what is resident belongs to the zygote; what was resident beyond now did not.
+        # Most resident pages belong to the zygote; what the peak had beyond them was its own.
         more = max(0, peak - reading.resident_bytes)
         return Footprint(held, held + more)
 
@@ -55,13 +54,13 @@ class ForkedProcess:
         return self._ending is None and not self._wait_for_end(0)
 
     def kill(self) -> None:
-        """End it at once, with what it has started."""
+        """Kill it at once, together with its descendants."""
         if self._ending is not None or self.is_foreign:
             return
         self._note_that_we_asked()
         below = _pidfds(limits.descendants(self.pid))
-        # If it has ended, the number may be another process's by now, and so may what is below it;
-        # what it left itself has fallen to the zygote, which ends it.
+        # If it has ended, another process may have its pid by now, and these may be that one's
+        # descendants; its own orphans were adopted by the zygote, which kills them.
         if not self._wait_for_end(0):
             for pidfd in (self.pidfd, *below):
                 with contextlib.suppress(ProcessLookupError):
@@ -70,7 +69,7 @@ class ForkedProcess:
             os.close(pidfd)
 
     def _note_that_we_asked(self) -> None:
-        # A worker that ended before it was asked to has died.
+        # A worker that ends without being asked to counts as died.
         self._is_asked_to_end = self._is_asked_to_end or not self._wait_for_end(0)
 
     def _reap(self) -> Ending:
@@ -79,12 +78,12 @@ class ForkedProcess:
                 return self._ending
             if self._wait_for_end(5.0):
                 status, _ = self._zygote.status_of(self.pid)
-                if status is None:  # the zygote that forked it may be gone, and ends nothing
+                if status is None:  # its zygote may be gone, so nobody else kills its orphans
                     marks.kill_marked(self._mark)
                 self._ending = ending = Ending(status, ())
                 kind = self._kinds.ended if self._is_asked_to_end else self._kinds.died
             else:
-                # In uninterruptible sleep: report it, do not hide it, do not hang.
+                # The process is in uninterruptible sleep: report it instead of hanging here.
                 ending = Ending(None, (self.pid,))
                 kind, self._is_stuck = "" if self._is_stuck else self._kinds.stuck, True
         if kind:
@@ -98,7 +97,7 @@ class ForkedProcess:
     def _wait_for_end(self, seconds: float) -> bool:
         pidfd = self.pidfd
         if pidfd < 0:
-            return True  # released, which it is only once it has ended
+            return True  # released, which happens only after its end
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         return bool(poll.poll(seconds * 1000))

@@ -1,8 +1,8 @@
-"""A program: read an HDF5 file with h5py and print what is in it as JSON.
+"""A program: read an HDF5 file with h5py and print its contents as JSON.
 
-The HDF5 library is written in C and crashes and loops for ever on damaged files. So it looks at
-them here, in a process of its own, in the sandbox of untrusted models and within limits. What it
-prints is checked by the caller like anything else that a stranger says.
+The HDF5 library is written in C and may crash or loop forever on damaged files. So it reads them
+here, in a process of its own, in the sandbox of untrusted models and within limits. The caller
+checks the output like any other untrusted input.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_NAME = 4096
 
 
 class _Window(io.RawIOBase):
-    """A part of a file, as a file."""
+    """A byte range of a file, readable like a file of its own."""
 
     def __init__(self, file: io.BufferedReader, start: int, size: int) -> None:
         self._file, self._start, self._size, self._at = file, start, size, 0
@@ -55,13 +55,13 @@ class _Window(io.RawIOBase):
 
 
 def _member(path: str, name: str) -> io.IOBase:
-    """A file inside of an archive. Keras packs it without compression, so that it stays there."""
+    """Open a file inside an archive. Keras stores it uncompressed, so it can be read in place."""
     archive = zipfile.ZipFile(path)
     member = archive.getinfo(name)
     if member.compress_type == zipfile.ZIP_STORED:
         file = open(path, "rb")
         file.seek(member.header_offset + 26)
-        lengths = file.read(4)  # of its name and of what follows, before the content
+        lengths = file.read(4)  # of the name and of the extra field before the content
         start = member.header_offset + 30 + sum(memoryview(lengths).cast("H"))
         return _Window(file, start, min(member.compress_size, member.file_size))
     if member.compress_type != zipfile.ZIP_DEFLATED:
@@ -74,7 +74,7 @@ def _member(path: str, name: str) -> io.IOBase:
 
 
 def read(h5py: Any, file: Any) -> dict[str, Any]:
-    """The configuration, the datasets and what leads out of the file."""
+    """Return the configuration, the datasets, and the links that lead out of the file."""
     weights: list[tuple[str, str, tuple[int, ...], int]] = []
     outside: list[tuple[str, str]] = []
 
@@ -117,7 +117,7 @@ def _text(value: Any) -> str:
 
 
 def _close_off(path: str) -> bool:
-    """Whether this process now reads nothing but the file. Not every system can do that."""
+    """Confine this process to reading the file. False if this system cannot do that."""
     if sys.platform != "linux":
         return False
     applied = sandbox.apply(sandbox.Policy(readable=(path,), best_effort=True))
@@ -125,7 +125,7 @@ def _close_off(path: str) -> bool:
 
 
 def main(path: str, member: str = "") -> None:
-    """Print what is in `path`, or in a file inside of that archive."""
+    """Print the contents of `path`, or of its member if `path` is an archive."""
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_SECONDS, LIMIT_SECONDS))
     resource.setrlimit(resource.RLIMIT_DATA, (_LIMIT_BYTES, _LIMIT_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LONGEST_ANSWER, _LONGEST_ANSWER))

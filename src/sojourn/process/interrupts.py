@@ -1,4 +1,4 @@
-"""Work that no signal must stop halfway."""
+"""Work that must not be interrupted halfway by a signal."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-# Python runs a callback of its own for a Thread object that is garbage-collected, and loses a
-# Ctrl-C that comes there. So the main thread drops none: the next such thread does.
+# When a Thread object is garbage-collected, Python runs a callback, and a Ctrl-C that arrives in it
+# is lost. So the main thread drops no Thread object: the next thread started here drops it.
 _kept: list[threading.Thread] = []
 
 
 def is_no_thread(error: BaseException) -> bool:
-    """Whether there was no thread to be had, in Python's words: what a signal's handler raises may
-    be a RuntimeError, too."""
+    """Whether Python could not start a thread. Recognised by its message, because a signal handler
+    may raise a RuntimeError, too."""
     return isinstance(error, RuntimeError) and str(error).startswith("can't ")
 
 
 def to_the_end(work: Callable[[], None], hurry: Callable[[], object] | None = None) -> None:
-    """Do the work, whatever is raised meanwhile, and only then raise the first of it.
+    """Do the work completely, even if signal handlers raise; then raise the first of their errors.
 
-    Handlers of signals run, and raise, on the main thread only: KeyboardInterrupt for Ctrl-C,
-    SystemExit or anything else as the program likes. So there the work is done on another one,
-    which a second and a third signal cannot reach. `hurry` is called for each.
+    Signal handlers run, and raise, on the main thread only: KeyboardInterrupt for Ctrl-C,
+    SystemExit or anything else that the program chooses. So on the main thread the work is moved
+    to another thread, where further signals cannot interrupt it. `hurry` is called for each signal.
     """
     if threading.current_thread() is not threading.main_thread():
         work()
@@ -33,9 +33,9 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], object] | None = No
 
     def run() -> None:
         if not to_be_begun.acquire(blocking=False):
-            return  # the one before us has started after all
+            return  # an earlier thread has started after all
         for ended in [thread for thread in _kept if not thread.is_alive()]:
-            with contextlib.suppress(ValueError):  # another was faster
+            with contextlib.suppress(ValueError):  # another thread was faster
                 _kept.remove(ended)
         try:
             work()
@@ -66,7 +66,7 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], object] | None = No
             raised.append(error)
     if thread is not None:
         thread.join()
-    else:  # the interpreter exits, or there is no thread to be had: then here, as well as it goes
+    else:  # the interpreter exits or no thread is available: do the work here, unprotected
         run()
         is_done.wait()
     try:
@@ -77,7 +77,7 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], object] | None = No
             if raised:
                 raise raised[0]
     finally:
-        # An error refers to this frame. If this frame referred to it, all that the caller
-        # held would stay until the garbage collector runs.
+        # An error refers to this frame. If this frame also referred to the error, everything
+        # that the caller held would stay alive until the garbage collector runs.
         failures.clear()
         raised.clear()

@@ -1,4 +1,4 @@
-"""What a worker may take, applied before its engine starts."""
+"""Resource limits of a worker, applied before its engine starts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sojourn.engines.shortage import LEAST_BYTES
 from sojourn.probes import memory
 from sojourn.process import reserve
 
-# Stacks come on top of what the user allows: TensorFlow has pools of a thread per core for ops, for
-# the work inside ops, and for eager calls.
+# Thread stacks come on top of the memory that the user allows: TensorFlow has three pools with a
+# thread per core: for ops, for the work inside ops, and for eager calls.
 _THREADS_PER_CORE = 3
 _STACK_BYTES = 2 * 2**20
 _LANE_STACK_BYTES = 8 * 2**20
@@ -24,11 +24,11 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def cap_data(extra_bytes: int, *, keeps_reserve: bool) -> None:
-    """Let this process allocate this much more data than it has now.
+    """Let this process allocate this many bytes of data more than it has now.
 
-    RLIMIT_AS would count what is only mapped. What the limit refuses should be tensors and arrays,
-    which fail with an error. A framework that cannot start a thread, or note down where its tensors
-    are, ends the process: so stacks come on top, and where it is needed a reserve for C++.
+    RLIMIT_AS would also count memory that is only mapped. The limit should refuse tensors and
+    arrays, which fail with an error. A framework that cannot start a thread, or cannot allocate its
+    bookkeeping, ends the process: so stacks, and where it is needed a reserve for C++, are added.
     """
     if keeps_reserve:
         reserve.keep()
@@ -44,14 +44,14 @@ def cap_data(extra_bytes: int, *, keeps_reserve: bool) -> None:
 
 
 def answer_bytes(memory_bytes: int) -> int:
-    """The most that a worker with this limit can have to say at once, if it is honest."""
+    """Return the size in bytes above which no honest worker with this limit can answer."""
     return memory_bytes + LEAST_BYTES
 
 
 def _limit_stacks() -> int:
     """Give the threads that a framework starts smaller stacks than usual, ours the usual ones.
 
-    A stack counts as data from the start, all of it. Returns how large those are.
+    A stack counts as data in full from the start. Returns the size of a framework's stacks.
     """
     usual, _ = resource.getrlimit(resource.RLIMIT_STACK)
     if not _STACK_BYTES < usual <= _LANE_STACK_BYTES:
@@ -69,12 +69,12 @@ def _limit_stacks() -> int:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant that loses its own, so that none can slip away."""
+    """Become the parent of every orphaned descendant (a subreaper), so that none can escape."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def prefer_as_victim() -> None:
-    """When the system runs out of memory, let it end this worker rather than its client."""
+    """Make the out-of-memory killer choose this worker rather than its client."""
     try:
         with open("/proc/self/oom_score_adj") as now:
             score = int(now.read())
@@ -124,5 +124,5 @@ def children(pid: int) -> list[int]:
             with open(f"/proc/{pid}/task/{task}/children") as listed:
                 found += map(int, listed.read().split())
         except OSError:
-            pass  # this thread has ended, the others may have children
+            pass  # this thread has ended; other threads may have children
     return found

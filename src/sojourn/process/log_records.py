@@ -1,7 +1,7 @@
-"""What a worker logs: sent to its client, and handled there as if it had been logged there.
+"""Log records of a worker: sent to its client, and handled as if the client had logged them.
 
-Records travel in the worker's standard error, in frames that cannot be mistaken for text, so that
-they keep their place among what is printed and need no thread. The worker logs at the levels that
+Records travel in the worker's standard error, in frames that cannot be mistaken for text. So they
+keep their order relative to printed text and need no thread. The worker logs at the levels that
 its client had when the worker was started.
 """
 
@@ -18,7 +18,7 @@ import msgspec
 
 from sojourn import program
 
-_BEGIN, _END = b"\0sojourn-log:", b"\0"  # JSON has no such bytes
+_BEGIN, _END = b"\0sojourn-log:", b"\0"  # JSON text contains no NUL bytes
 _FRAME = re.compile(re.escape(_BEGIN) + b"([^\0]*)" + _END)
 _PLAIN = (str, int, float, bool, type(None))
 _formatter = logging.Formatter()
@@ -42,10 +42,10 @@ class LogSettings(msgspec.Struct, frozen=True):
         return cls({**levels, "": logging.root.level}, manager.disable, bool(logging.root.handlers))
 
     def take_on(self) -> None:
-        """In the worker: log to the client from now on."""
+        """Send log records to the client from now on. Called in the worker."""
         for logger in logging.root.manager.loggerDict.values():
             for handler in getattr(logger, "handlers", []):
-                if type(handler) is logging.StreamHandler:  # TensorFlow's, for programs without any
+                if type(handler) is logging.StreamHandler:  # TensorFlow adds one for lack of others
                     logger.removeHandler(handler)  # type: ignore[union-attr]
         for name, level in self.levels.items():
             logging.getLogger(name).setLevel(level)
@@ -57,7 +57,8 @@ class LogSettings(msgspec.Struct, frozen=True):
 
 
 def _let_basic_config_replace(forwarder: logging.Handler) -> None:
-    # It does nothing where logging is set up, and at the client it is not.
+    # `basicConfig` does nothing if a handler exists. Here our forwarder is one, although the
+    # client has none: so the forwarder makes way for the handlers of the call.
     basic_config = logging.basicConfig
 
     def replacing(**options: Any) -> None:
@@ -75,7 +76,7 @@ class _Forwarder(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             frame = _BEGIN + _encoded(record) + _END
-            program.flush()  # what was printed before comes before
+            program.flush()  # text printed before the record must precede it
             os.write(self._fd, frame)
         except Exception:
             self.handleError(record)
@@ -97,7 +98,7 @@ def _sendable(value: Any) -> Any:
 
 
 def separate(data: bytes) -> tuple[bytes, list[logging.LogRecord], bytes]:
-    """What was printed, what was logged, and the beginning of a record that is not all there."""
+    """Split data into printed bytes, log records, and the beginning of an incomplete record."""
     records = [record for frame in _FRAME.findall(data) if (record := _decoded(frame)) is not None]
     printed = _FRAME.sub(b"", data)
     start = printed.rfind(_BEGIN[:1])
@@ -108,7 +109,7 @@ def separate(data: bytes) -> tuple[bytes, list[logging.LogRecord], bytes]:
 
 
 def readable(data: bytes) -> bytes:
-    """The same as text, for last words."""
+    """Replace the records in the data by lines of text, for last words."""
 
     def line(frame: re.Match[bytes]) -> bytes:
         record = _decoded(frame[1])
@@ -120,7 +121,7 @@ def readable(data: bytes) -> bytes:
 
 
 def handle(records: list[logging.LogRecord]) -> None:
-    """Give them to the handlers of this process. Nothing that these raise reaches the caller."""
+    """Pass the records to the handlers of this process. Their errors never reach the caller."""
     for record in records:
         try:
             logger = logging.getLogger(record.name)

@@ -1,9 +1,9 @@
-"""A mark in the environment of each worker, which whatever it starts inherits.
+"""A mark in the environment of each worker, inherited by every process that the worker starts.
 
-A child that a model has detached falls to the zygote when the worker dies. If that zygote has died
-as well, only the mark tells whose the child is: the kernel shows it in /proc for as long as the
-process lives, also after a fork or an exec. A program that is started with an environment of its
-own choice slips away.
+A child that a model has detached is adopted by the zygote when the worker dies. If that zygote has
+died as well, only the mark tells whose the child is: the kernel shows it in /proc for as long as
+the process lives, also after a fork or an exec. A program that is started with a different
+environment escapes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sojourn.probes import processes
 
 NAME = "SOJOURN_WORKER"
 _counter = itertools.count(1)
-_client = ""  # what all marks of this process begin with
+_client = ""  # the common prefix of all marks of this process
 
 
 def of_client() -> str:
-    """What the marks of all workers of this process begin with; its zygotes carry it."""
+    """Return the prefix that the marks of all workers and zygotes of this process share."""
     global _client
     if not _client:
         _client = secrets.token_hex(8)
@@ -30,22 +30,22 @@ def of_client() -> str:
 
 
 def new() -> str:
-    """A mark for the next worker."""
+    """Return a mark for the next worker."""
     return f"{of_client()}-{next(_counter):08x}"
 
 
 def for_zygote() -> str:
-    """Where a worker will write its own, in the memory it inherits."""
+    """Return a zygote's mark; each worker overwrites it with its own in the inherited memory."""
     return f"{of_client()}-{0:08x}"
 
 
 def client_of(mark: str) -> str:
-    """What it begins with."""
+    """Return the prefix of a mark, which names its client."""
     return mark.partition("-")[0]
 
 
 def wear(mark: str) -> None:
-    """Take a mark in the place of the zygote's, where the kernel looks for it."""
+    """Overwrite the inherited mark of the zygote, in the memory that /proc shows."""
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
     place = libc.getenv(NAME.encode())
@@ -54,7 +54,7 @@ def wear(mark: str) -> None:
 
 
 def processes_with(mark: str) -> list[int]:
-    """This user's processes with this mark, or with one that begins with it."""
+    """Return this user's processes whose mark is or begins with `mark`."""
     return processes.started_with(NAME, mark)
 
 

@@ -1,7 +1,7 @@
-"""Safety nets: what is undone when its owner is garbage-collected before it came to its end.
+"""Safety nets: clean-up that runs if an owner is garbage-collected before it was closed.
 
-Python loses a Ctrl-C that comes while a finalizer runs. So no class here has a `__del__`, which
-would run for every object: an end in order takes the net away, and then nothing runs at all.
+Python loses a Ctrl-C that arrives while a finalizer runs. So no class here has a `__del__`, which
+would run for every object: closing an owner detaches its net, and then no finalizer runs at all.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from typing import Any
 
 
 def net(owner: object, undo: Callable[..., object], *args: Any) -> weakref.finalize[..., Any]:
-    """Undo it if the owner is garbage-collected, unless the net was detached before."""
+    """Call `undo(*args)` when the owner is garbage-collected, unless the net was detached."""
     finalizer = weakref.finalize(owner, undo, *args)
     finalizer.atexit = False  # at exit sessions are closed in order
     return finalizer
 
 
 def close_all(fds: list[int]) -> None:
-    """What a net for descriptors does. Hang it out with an empty list and put each descriptor there
-    once it is made: made before the net, it would be lost to a Ctrl-C in between."""
+    """Close all descriptors: the `undo` of a net for descriptors. Create the net with an empty list
+    and append each descriptor as soon as it exists: if it existed before the net, a Ctrl-C in
+    between would leak it."""
     for fd in fds:
         os.close(fd)

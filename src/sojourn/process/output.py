@@ -1,9 +1,9 @@
-"""What a worker prints: kept in nameless memory, shown by the caller's own thread.
+"""The output of a worker: kept in an anonymous memory file, shown by the caller's own thread.
 
-No thread and no pipe that could fill up. Who waits for the worker shows what has come, through the
-caller's `sys.stdout` and `sys.stderr`, so it appears in notebooks too and in order. What has
-been shown is given back to the system; the last words stay for the error message. Of a worker that
-is not trusted no more than text is shown, and not without end.
+This needs no thread, and there is no pipe that could fill up. The thread that waits for the worker
+writes new output to the caller's `sys.stdout` and `sys.stderr`, so it appears in notebooks too, and
+in order. Memory of shown output is freed; the last words are kept for the error message. From an
+untrusted worker, only plain text is shown, and only a limited amount.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from sojourn.process.deadlines import held_or_stopped
 from sojourn.process.nets import close_all, net
 from sojourn.process.plain import plain
 
-_KEPT_BYTES = 8192
+_KEPT_BYTES = 8192  # of shown output, for last words
 _LAST_LINES = 12
 _FALLOC_PUNCH_HOLE = 0x03  # together with KEEP_SIZE
-_PUNCH_EVERY = 2**20
-# The worker decides how long its streams are, and needs no memory to make them very long.
+_PUNCH_EVERY = 2**20  # bytes of shown output that are freed at once
+# The bytes that one call reads at most: a worker can make its stream very long (and sparse, so that
+# this costs it no memory).
 _MOST_AT_ONCE = 64 * 2**20
-# What a worker that is not trusted may fill a terminal, a notebook or a log with, in characters.
+# The number of characters of an untrusted worker's stream that are shown in all.
 MOST_OF_UNTRUSTED = 2**20
 
-# TensorFlow's and XLA's own chatter, and what C++ says at its end, which is told by the error for a
-# worker that died: kept as last words, not shown.
+# TensorFlow's and XLA's own messages, and the last message of C++, which the error for a dead
+# worker reports: kept as last words, not shown.
 _CHATTER = re.compile(
     rb"^(?:[IWEF]0000 |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] "
     rb"|WARNING: All log messages before absl|I\d{4} \d\d:\d\d|W\d{4} \d\d:\d\d"
@@ -53,23 +54,23 @@ class Stream:
         self._shown = 0
         self._punched = 0
         self._is_in_line = self._is_in_chatter = False
-        self._begun = b""  # of a log record that has not ended yet
+        self._begun = b""  # the beginning of an incomplete log record
         self._records: list[logging.LogRecord] = []
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._lock = threading.Lock()
-        # For a Ctrl-C that comes before anything else knows of it: first the net, then the file.
+        # First the net, then the file: a Ctrl-C may arrive before anything else owns the file.
         made: list[int] = []
         self._net = net(self, close_all, made)
         made.append(os.memfd_create(name, os.MFD_CLOEXEC))
         self.fd = made[0]
 
     def take(self) -> str:
-        """What has been written since the last call; of very much, the end."""
+        """Return the text written since the last call; if that is too long, the end of it."""
         with self._lock:
             end = self._size()
             if end <= self._shown:
                 return ""
-            most = _MOST_AT_ONCE if self._room > 0 else 0  # else nothing of it will be shown
+            most = _MOST_AT_ONCE if self._room > 0 else 0  # with no room left, nothing is shown
             start = max(self._shown, end - most)
             data = os.pread(self.fd, end - start, start)
             self._shown = start + len(data)
@@ -77,12 +78,12 @@ class Stream:
             if self._trusted:
                 data, records, self._begun = log_records.separate(self._begun + data)
                 self._records += records
-            # The last character may still be under way, and so may the last line.
+            # The last character and the last line may still be incomplete.
             text = self._decoder.decode(self._without_chatter(data) if self._filters else data)
             return text if self._trusted else self._guarded(text)
 
     def take_records(self) -> list[logging.LogRecord]:
-        """What was logged up to what was taken last."""
+        """Return the log records in the output taken so far."""
         with self._lock:
             records, self._records = self._records, []
         return records
@@ -106,7 +107,7 @@ class Stream:
         return b"".join(shown)
 
     def tail(self) -> str:
-        """The last lines."""
+        """Return the last lines."""
         with self._lock:
             start = max(0, self._size() - _KEPT_BYTES)
             data = os.pread(self.fd, _KEPT_BYTES, start) if self.fd >= 0 else b""
@@ -117,14 +118,14 @@ class Stream:
         return words if self._trusted else plain(words)
 
     def close(self) -> None:
-        """Give the memory back, once those who read it now have finished."""
+        """Free the memory, once the threads that read it now have finished."""
         with held_or_stopped(self._lock):
             fd, self.fd = self.fd, -1
             if self._net.detach() is not None:
                 os.close(fd)
 
     def become_foreign(self) -> None:
-        """We are in a fork. The lock may belong to a thread that does not exist here."""
+        """Close it in a fork, where the lock may belong to a thread that does not exist."""
         self._lock = threading.Lock()
         self.close()
 
@@ -157,34 +158,34 @@ class Output:
             raise
 
     def show(self) -> None:
-        """Pass on what has come to the caller's own streams.
+        """Write new output to the caller's own streams.
 
-        What they do not take is lost, and nothing is raised: the step that printed it has been
-        done, and who hears of an error would do it again.
+        If a stream fails, its output is lost and no error is raised: the step that printed it has
+        been done, and a caller that got an error would repeat it.
         """
         for stream, target in ((self.out, sys.stdout), (self.err, sys.stderr)):
             with contextlib.suppress(Exception):  # closed, a broken pipe, or the user's own class
                 text = stream.take()
                 if text and target is not None:
                     self.write(text, target)
-        with contextlib.suppress(Exception):  # a handler of the user's
+        with contextlib.suppress(Exception):  # the user's handler failed
             log_records.handle(self.err.take_records())
 
     def write(self, text: str, target: TextIO) -> None:
-        """Show something."""
+        """Write text to one of the caller's streams."""
         _write(text, target)
 
     def last_words(self) -> str:
-        """What the worker said last on standard error."""
+        """Return the last lines that the worker wrote to standard error."""
         return self.err.tail()
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self.out.close()
         self.err.close()
 
     def become_foreign(self) -> None:
-        """We are in a fork: let go of them."""
+        """Close both streams in a fork of the client."""
         self.out.become_foreign()
         self.err.become_foreign()
 

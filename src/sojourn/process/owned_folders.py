@@ -1,7 +1,7 @@
 """Folders for temporary files that are removed with their owner, however it ends.
 
-A living owner holds a lock on its folder. Who is killed cannot remove its own: the next process of
-the same user that needs such a folder does, and knows it by its name and by the lock that is free.
+A living owner holds a lock on its folder. A killed owner cannot remove its folder: the next process
+of the same user that needs such a folder removes it, recognised by its name and its free lock.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def path_in(above: str, prefix: str) -> str:
-    """A path of nothing yet. `prefix` says what the folder is for."""
+    """Choose a path where nothing exists yet. `prefix` says what the folder is for."""
     return os.path.join(above, prefix + secrets.token_hex(8))
 
 
 def create(above: str, prefix: str) -> tuple[str, int]:
-    """A new folder for its owner alone, and the descriptor that is to stay open as long as it."""
+    """Create a folder that only its owner can access. Return its path and a descriptor that must
+    stay open for as long as the folder is in use."""
     while True:
         path = path_in(above, prefix)
         fd = make(path)
@@ -31,7 +32,8 @@ def create(above: str, prefix: str) -> tuple[str, int]:
 
 
 def make(path: str) -> int:
-    """Make a folder that was chosen by `path_in`; -1 if another process took it for a leftover."""
+    """Create the folder at a path from `path_in` and return its descriptor; -1 if another process
+    removed it as a leftover."""
     os.mkdir(path, 0o700)
     try:
         fd = os.open(path, _FOLDER)
@@ -41,9 +43,9 @@ def make(path: str) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         is_ours = os.path.isdir(path)
     except BlockingIOError:
-        is_ours = False  # it is about to be removed
+        is_ours = False  # another process is about to remove it
     except OSError:
-        is_ours = True  # a file system without locks, where nothing is swept
+        is_ours = True  # a file system without locks, where no folder is swept
     if is_ours:
         return fd
     os.close(fd)
@@ -51,7 +53,7 @@ def make(path: str) -> int:
 
 
 def is_at(path: str, fd: int) -> bool:
-    """Whether the folder that we have open is still there."""
+    """Whether the folder that is open as `fd` is still at this path."""
     try:
         return os.path.samestat(os.lstat(path), os.fstat(fd))
     except FileNotFoundError:
@@ -76,7 +78,7 @@ def is_owned(path: str) -> bool:
 
 
 def sweep(above: str, prefix: str, remove: Callable[[str], object]) -> None:
-    """Remove what killed processes of this user have left."""
+    """Remove the folders that killed processes of this user have left."""
     is_ours = re.compile(re.escape(prefix) + "[0-9a-f]{16}").fullmatch
     with contextlib.suppress(OSError):
         for entry in os.scandir(above):

@@ -1,12 +1,12 @@
-"""Words of an untrusted model, made fit for a terminal and a log."""
+"""Text from an untrusted model, made safe for a terminal and a log."""
 
 from __future__ import annotations
 
 
 def plain(text: str, most: int | None = None) -> str:
-    """Without what could steer a terminal or disguise itself, and no longer than `most`.
+    """Escape characters that could control a terminal or are invisible, and cut the text to `most`.
 
-    Such characters are written as Python writes them: an escape becomes `\\x1b`.
+    They are written as Python escapes them: the escape character becomes `\\x1b`.
     """
     cut = "" if most is None or len(text) <= most else f" ... ({len(text) - most} more characters)"
     text = text[:most]

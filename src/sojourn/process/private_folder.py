@@ -1,10 +1,10 @@
-"""A folder for what libraries put into temporary folders while they are imported by a zygote.
+"""A folder for the temporary folders that libraries create while a zygote imports them.
 
-matplotlib, which Keras imports, makes one where the home cannot be written, and has an exit handler
-remove it. A zygote and its workers run no exit handlers of libraries: what one of them removed, the
-others would lack. So such folders go into one whose name the client has chosen: the zygote removes
-it as it ends, and the client does if the zygote was killed; if both were, the next zygote of the
-same user. While nothing is put into it, it is not made.
+matplotlib, which Keras imports, creates one if the home folder is not writable, and removes it in
+an exit handler. A zygote and its workers run no exit handlers of libraries: what one of them
+removed would be missing in the others. So such folders are created inside one whose name the client
+has chosen: the zygote removes it when it ends, the client removes it if the zygote was killed, and
+the next zygote of the same user if both were killed. It is created only when it is first needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PREFIX = "sojourn-zygote-"
 
 
 def choose() -> str:
-    """A path of nothing yet; empty where there is no temporary folder."""
+    """Choose a path where nothing exists yet; empty if the system has no temporary folder."""
     try:
         above = tempfile.gettempdir()
     except OSError:
@@ -32,7 +32,7 @@ def choose() -> str:
 
 @contextlib.contextmanager
 def collecting(folder: str) -> Iterator[None]:
-    """In this block, temporary folders are made in this one. What others have left goes first."""
+    """Create temporary folders inside `folder` during this block. Remove leftovers first."""
     if folder:
         owned_folders.sweep(os.path.dirname(folder), _PREFIX, remove)
     make = tempfile.mkdtemp
@@ -40,11 +40,11 @@ def collecting(folder: str) -> Iterator[None]:
 
     def made(suffix: str | None = None, prefix: str | None = None, dir: str | None = None) -> str:
         nonlocal is_made
-        # Who has imported this function by name calls it later, too.
+        # A module that has imported this function by name keeps calling it after the block.
         if dir is None and folder and not is_over:
             while not is_made:
-                with contextlib.suppress(FileExistsError):  # who sweeps has not removed it yet
-                    # Its descriptor stays open for as long as the zygote lives.
+                with contextlib.suppress(FileExistsError):  # a sweeping process still removes it
+                    # The descriptor stays open for as long as the zygote lives.
                     is_made = owned_folders.make(folder) >= 0
             dir = folder
         return make(suffix, prefix, dir)
@@ -57,6 +57,6 @@ def collecting(folder: str) -> Iterator[None]:
 
 
 def remove(folder: str) -> None:
-    """It is needed no more."""
+    """Remove the folder with its contents, if one was chosen."""
     if folder:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The messages between client, zygote and worker that are not steps."""
+"""The messages between client, zygote and worker, other than steps."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from sojourn.process.surroundings import Surroundings
 
 
 class Fork(msgspec.Struct, frozen=True, tag=True):
-    """Client to zygote, with the worker's descriptors: make a worker."""
+    """Client to zygote, with the worker's descriptors: fork a worker."""
 
     ticket: int
     name: str
     client_pid: int
-    mark: str  # by which what it starts is known as its own
+    mark: str  # identifies the processes that the worker starts
     surroundings: Surroundings
     memory_bytes: int | None = None
     readable_paths: list[str] | None = None  # not None: untrusted, and may read only these
     best_effort_sandbox: bool = False
-    is_spare: bool = False  # it will be told later whose it is
+    is_spare: bool = False  # it is handed over to a session later
 
 
 class Status(msgspec.Struct, frozen=True, tag=True):
-    """Client to zygote: this worker has ended; how?"""
+    """Client to zygote: report how this worker ended."""
 
     ticket: int
     pid: int
 
 
 class Remain(msgspec.Struct, frozen=True, tag=True):
-    """Client to zygote, which does not answer: stay for as long as the client, however idle."""
+    """Client to zygote, which does not answer: never retire, run until the client ends."""
 
     ticket: int = 0
 
 
 class Forked(msgspec.Struct, frozen=True, tag=True):
-    """Zygote to client, with the worker's pidfd. The ticket is that of the request."""
+    """Zygote to client, with the pidfd of the new worker. The ticket is that of the request."""
 
     ticket: int
     pid: int
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """Zygote to client: the worker could not be made."""
+    """Zygote to client: the worker could not be forked."""
 
     ticket: int
     reason: str
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """Zygote to client: the wait status (None if it is not known), and what else was ended."""
+    """Zygote to client: the worker's wait status (None if unknown) and the orphans killed."""
 
     ticket: int
     status: int | None
@@ -60,7 +60,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Zygote to client: the framework is imported (or why it is not)."""
+    """Zygote to client: the imports are done. An empty version means: not installed."""
 
     ticket: int
     pid: int
@@ -69,18 +69,18 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class OpenLane(msgspec.Struct, frozen=True, tag=True):
-    """Client to worker, with the lane's descriptors (the first one brings the board as well)."""
+    """Client to worker, with the lane's descriptors (for the first lane also the board's)."""
 
     index: int
     reverse: bool = False
 
 
 class Close(msgspec.Struct, frozen=True, tag=True):
-    """Client to worker: end."""
+    """Client to worker: close the engine and exit."""
 
 
 class HandOver(msgspec.Struct, frozen=True):
-    """Client to a spare worker, as a call: whose it is from now on."""
+    """Client to a spare worker, as a call: the session that it belongs to from now on."""
 
     name: str
     surroundings: Surroundings
@@ -94,5 +94,5 @@ to_zygote: Decoder[ToZygote] = Decoder(ToZygote)
 from_zygote: Decoder[FromZygote] = Decoder(FromZygote)
 to_worker: Decoder[ToWorker] = Decoder(ToWorker)
 
-# Where the descriptors of a Fork message are in their list.
+# The positions of the descriptors in the list of a Fork message.
 CONTROL, LIFELINE, OUTPUT, ERRORS = range(4)

@@ -1,16 +1,16 @@
-"""What code in C and C++ finds when memory runs out, since it cannot say that it got none.
+"""A memory reserve for C and C++ code that cannot report a failed allocation.
 
-Python and TensorFlow's kernels answer an allocation that fails with an error. Other code does not:
-`operator new` throws through callers that do not expect it, and a null pointer is used. The process
+Python and TensorFlow's kernels turn a failed allocation into an error. Other code does not:
+`operator new` throws through callers that do not expect it, or a null pointer is used. The process
 would end by a signal that says nothing of memory. So in a worker with a limit:
 
 - C++ calls a handler before it throws (`std::set_new_handler`). Ours opens a reserve: the
   allocation succeeds, and the step can fail in an orderly way. When the reserve is used up too, it
   ends the worker with a status that says why.
-- A fatal signal of a worker that is near its limit becomes that status.
+- A fatal signal of a worker that is near its limit is turned into that status.
 
-Handlers must neither allocate nor take Python's lock, and may run in any thread: so they are a few
-instructions each, and exist for x86-64 only. Elsewhere such a worker ends by its signal.
+Handlers must neither allocate nor take the GIL, and may run in any thread: so they are a few
+machine instructions each, and exist for x86-64 only. Elsewhere such a worker ends by its signal.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from collections.abc import Callable
 from sojourn.engines.shortage import OUT_OF_MEMORY
 
 _BYTES = 64 * 2**20
-# Near the limit is who cannot have this much: the reserve, open or not, and a little.
+# A worker that cannot allocate this much (the reserve, open or not, and a bit) is near its limit.
 _NEAR_BYTES = _BYTES + 32 * 2**20
-# Several threads may fail at once, before the first of them has opened the reserve.
+# Calls of the C++ handler before it gives up: several threads may fail at once, before the first
+# of them has opened the reserve.
 _ATTEMPTS = 64
 _DATA, _CODE = mmap.PROT_READ | mmap.PROT_WRITE, mmap.PROT_READ | mmap.PROT_EXEC
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -49,9 +50,10 @@ class _Action(ctypes.Structure):
 
 
 class _Reserve:
-    """Writable, so that it counts against the limit, and never written, so that it costs nothing.
+    """The reserve: writable, so that it counts against the limit, and never written, so that it
+    takes no memory.
 
-    To open it is to make it inaccessible: then it does not count. That can be done twice.
+    Opening it makes it inaccessible, so that it no longer counts. Opening it twice is harmless.
     """
 
     def __init__(self, cpp: ctypes.CDLL) -> None:
@@ -63,9 +65,9 @@ class _Reserve:
         self._code = mmap.mmap(-1, mmap.PAGESIZE, _PRIVATE, _DATA)
         self._code.write(opens + _judging())
         if not self._protect(self._code, _CODE):
-            return  # this system allows no code to be made
+            return  # this system does not allow generated code
         where = _address(self._code)
-        self.open = ctypes.CFUNCTYPE(None)(where)  # made now: later there may be no memory for it
+        self.open = ctypes.CFUNCTYPE(None)(where)  # made now: later there may be no memory left
         cpp._ZSt15set_new_handlerPFvvE(ctypes.c_void_p(where))
         action = _Action(where + len(opens), flags=_SA_RESETHAND)
         for number in _FATAL:
@@ -73,11 +75,11 @@ class _Reserve:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was needed."""
+        """Whether the reserve has been opened."""
         return self._attempts.value > 0
 
     def close(self) -> None:
-        """Count it again, if there is that much room by now."""
+        """Make the reserve count again, if that much memory is available by now."""
         if self._protect(self._room, _DATA):
             self._attempts.value = 0
 
@@ -94,21 +96,21 @@ _reserve: _Reserve | None = None
 
 
 def keep() -> None:
-    """Keep the reserve from now on. It counts as data of this process."""
+    """Create the reserve. From now on it counts as data of this process."""
     global _reserve
     if platform.machine() == "x86_64":
-        with contextlib.suppress(OSError, AttributeError):  # no C++ is loaded here
+        with contextlib.suppress(OSError, AttributeError):  # no C++ library is loaded here
             _reserve = _Reserve(ctypes.CDLL("libstdc++.so.6", mode=os.RTLD_NOLOAD))
 
 
 def open_for_words() -> None:
-    """Have it used by Python too, to tell that nothing else is left."""
+    """Open the reserve for Python, so that it can report that memory has run out."""
     if _reserve is not None:
         _reserve.open()
 
 
 def keep_again() -> None:
-    """To be called when a shortage may be over."""
+    """Close the reserve again if it is open. Call this when a shortage may be over."""
     if _reserve is not None and _reserve.is_open:
         _reserve.close()
 
@@ -134,7 +136,7 @@ def _opening(room: int, attempts: int) -> bytes:
 
 
 def _judging() -> bytes:
-    """If mmap(size of near) fails, exit_group(OUT_OF_MEMORY). Else the signal comes again."""
+    """If mmap(size of near) fails, exit_group(OUT_OF_MEMORY). Else the signal is raised again."""
     return b"".join(
         (
             b"\x31\xff",  # xor edi, edi

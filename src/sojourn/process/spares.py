@@ -1,7 +1,8 @@
-"""Spare workers: forked ahead, with what a framework does once in a process already done.
+"""Spare workers: forked ahead of time, with the framework's once-per-process work already done.
 
-A pool keeps its own (`Pool(spares=1)`). Here are also those of plain sessions, for programs that
-have called `warm_up(spares=1)`: a short-lived thread makes them while nothing is being opened.
+A pool keeps its own (`Pool(spares=1)`). This module also keeps those of plain sessions, for
+programs that have called `warm_up(spares=1)`: a short-lived thread makes them while no session is
+being opened.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from sojourn.process.interrupts import is_no_thread
 from sojourn.process.worker import Worker
 
 NAME = "spare"
-_HAND_OVER_SECONDS = 10.0  # it takes milliseconds, on a machine that is far too busy seconds
-_QUIET_SECONDS = 0.05  # between two looks whether anything is being opened
+_HAND_OVER_SECONDS = 10.0  # it takes milliseconds; on an overloaded machine, seconds
+_QUIET_SECONDS = 0.05  # between two checks whether a session is being opened
 Fits = Callable[[Worker], bool]
 TakeSpare = Callable[[Fits], Worker | None]
 
-_unused: set[Worker] = set()  # everywhere, until they are handed over or ended
+_unused: set[Worker] = set()  # all spares of this process, until they are handed over or ended
 
 
 def make(environment: Mapping[str, str]) -> Worker:
-    """A worker that is ready for any model of the default framework."""
+    """Make a worker that is ready for any model of the default framework."""
     worker = Worker(NAME, is_spare=True, environment=dict(environment))
     _unused.add(worker)
     try:
@@ -43,7 +44,7 @@ def make(environment: Mapping[str, str]) -> Worker:
 
 
 def end(worker: Worker) -> None:
-    """End one that nobody wants any more. May be called twice, by several threads."""
+    """End a spare that is no longer needed. Several threads may call this for the same one."""
     try:
         _unused.remove(worker)
     except KeyError:
@@ -61,10 +62,10 @@ def hand_over(
     deadline: float | None = None,
     **limits: Any,
 ) -> Worker | None:
-    """A spare worker in the place of a new one with these options, if there is one that fits.
+    """Take a spare worker in place of a new one with these options; None if none fits.
 
-    Limits and the sandbox must be in force before a framework does anything, so that sessions which
-    have them get a new worker.
+    Limits and the sandbox must be in force before a framework does anything, so sessions with
+    either get a new worker.
     """
     if any(limit not in (None, False) for limit in limits.values()):
         return None
@@ -74,7 +75,7 @@ def hand_over(
     most = left_until(deadline, _HAND_OVER_SECONDS) / 2
     try:
         spare.hand_over(name, environment, time.monotonic() + most)
-    except (WorkerDied, NoAnswer):  # a new one has the rest of the time
+    except (WorkerDied, NoAnswer):  # a new worker gets the rest of the time
         spare.kill()
         end(spare)
         return None
@@ -88,8 +89,8 @@ def hand_over(
 class Standing:
     """The spare workers of plain sessions.
 
-    The main thread takes no lock here, which a Ctrl-C could leave locked: what it does is one
-    assignment, or one operation of a deque.
+    The main thread takes no lock here, because a Ctrl-C could leave it locked: everything it does
+    is a single assignment or a single deque operation.
     """
 
     def __init__(self) -> None:
@@ -102,18 +103,18 @@ class Standing:
     def keep(
         self, count: int, environment: Mapping[str, str], is_quiet: Callable[[], bool]
     ) -> threading.Thread | None:
-        """Have so many from now on. The thread that is returned ends when they are there; none if
-        there was no thread to be had, and then the next open tries again."""
+        """Keep `count` spares from now on. The returned thread ends when they are ready; None if no
+        thread could be started, in which case the next open tries again."""
         self._environment, self._is_quiet, self._wanted = environment, is_quiet, count
         return self._start(waits=True)
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes that are ready."""
+        """The pids of the spares that are ready."""
         return tuple(worker.pid for worker in tuple(self._ready))
 
     def take(self, fits: Fits) -> Worker | None:
-        """One that fits, and have another made. Those that will never fit again are ended."""
+        """Take a spare that fits, and start making another. End those that can never fit again."""
         taken = None
         for spare in tuple(self._ready):
             if fits(spare):
@@ -121,7 +122,7 @@ class Standing:
                 if taken is not None:
                     break
             elif spare.is_stale() and self._removed(spare) is not None:
-                spare.kill()  # it may be stopped
+                spare.kill()  # first, because it may be stopped
                 end(spare)
         if len(self._ready) < self._wanted:
             self._start()
@@ -147,14 +148,14 @@ class Standing:
         return thread
 
     def _keep_up(self, waits: bool) -> None:
-        """Make what is missing and end what is too much, unless another thread does so."""
+        """Make missing spares and end surplus ones, unless another thread is doing that."""
         while waits or len(self._ready) != self._wanted:
             if not self._making.acquire(blocking=waits):
                 return
             try:
                 self._make_or_end()
             except (SojournError, OSError, NoAnswer, WorkerDied):
-                return  # a session that fails for the same reason says why
+                return  # a session that fails for the same reason reports it
             finally:
                 self._making.release()
             waits = False
@@ -175,7 +176,7 @@ class Standing:
             end(worker)
 
     def become_foreign(self) -> None:
-        """We are in a fork: all of it is the parent's."""
+        """In a fork: forget all spares, which belong to the parent."""
         self._wanted = 0
         self._ready = deque()
         self._making = threading.Lock()

@@ -1,7 +1,7 @@
-"""What a worker sees of the world: the environment, folder and import path of its client now.
+"""The surroundings of a worker: its client's current environment, folder and import path.
 
-All of it travels as bytes. A variable or a folder may have a name that is not valid text, and
-sessions must open there, too.
+All of it is sent as bytes, because a variable or a folder may have a name that is not valid text,
+and sessions must open there, too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 
 from sojourn.process.log_records import LogSettings
 
-# All that a stranger's model is told; anything else in the environment may be a key to something.
+# The only variables that an untrusted model's worker receives; any other may hold a secret.
 _HARMLESS = frozenset({"LANG", "LANGUAGE", "TZ", "GLIBC_TUNABLES", "NUMEXPR_MAX_THREADS"})
 _HARMLESS_BEGINNINGS = (
     "LC_", "TF_", "XLA_", "KERAS_", "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "MALLOC_",
     "ONEDNN_", "DNNL_", "CUDA_VISIBLE_",
 )  # fmt: skip
-# Of these, a process that has used its framework already does not see a change.
+# A process that has already used its framework does not notice a change of these variables.
 _READ_ONCE = (
     *_HARMLESS_BEGINNINGS, "CUDA_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_", "TPU_", "GRPC_",
     "AUTOGRAPH_", "NUMEXPR_",
@@ -28,17 +28,17 @@ _READ_ONCE = (
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What the client sees, for a worker to take on."""
+    """The client's environment, import path, folder and log settings, for a worker to adopt."""
 
     environment: dict[bytes, bytes]
     path: list[bytes]
     folder: bytes | None  # None if it has been removed
-    logging: LogSettings | None = None  # None: what it logs is not passed on
+    logging: LogSettings | None = None  # None: log records are not sent to the client
 
     @classmethod
     def here(cls, more: Mapping[str, str], secretive: bool = False) -> Surroundings:
-        """Those of this process, with some more variables. Secretive ones have no variables that
-        could be secret."""
+        """Return those of this process, with the variables of `more` added. With `secretive`,
+        variables that could hold a secret are left out."""
         environment = dict(os.environb)
         if secretive:
             environment = {n: v for n, v in environment.items() if _is_harmless(os.fsdecode(n))}
@@ -47,11 +47,11 @@ class Surroundings(msgspec.Struct, frozen=True):
         return cls(environment, list(map(os.fsencode, import_path())), _folder(), logs)
 
     def settings(self) -> dict[bytes, bytes]:
-        """The variables that frameworks and their libraries read once, when they are first used."""
+        """Return the variables that frameworks and their libraries read only at first use."""
         return {n: v for n, v in self.environment.items() if os.fsdecode(n).startswith(_READ_ONCE)}
 
     def take_on(self) -> None:
-        """See the world as the client sees it now, not as the zygote saw it when it started."""
+        """Replace what this process inherited from the zygote by the client's current state."""
         for name in os.environb.keys() - self.environment.keys():
             del os.environb[name]
         for name, value in self.environment.items():
@@ -62,13 +62,13 @@ class Surroundings(msgspec.Struct, frozen=True):
             try:
                 os.chdir(self.folder)
             except OSError:
-                pass  # the client's folder has been removed; paths are made absolute by the client
+                pass  # the client's folder has been removed; the client sends absolute paths
         if self.logging is not None:
             self.logging.take_on()
 
 
 def import_path() -> list[str]:
-    """Where this process imports from. What is not text there, Python ignores as well."""
+    """Return `sys.path` without entries that are not text, which Python ignores as well."""
     return [entry for entry in sys.path if isinstance(entry, str)]
 
 
@@ -84,6 +84,6 @@ def _folder() -> bytes | None:
 
 
 def way_into(folder: bytes) -> bytes:
-    """How another process gets into the current folder of this one. Its name may be too long, or
-    lead through a folder that is closed to us."""
+    """Return a path by which another process can enter the current folder of this one. Its own
+    path may be too long, or lead through a folder that we cannot enter."""
     return folder if os.access(folder, os.X_OK) else b"/proc/%d/cwd" % os.getpid()

@@ -1,4 +1,4 @@
-"""Try the lifeline on a process of our own, as `sojourn doctor` does."""
+"""A trial of the lifeline on a child process, for `sojourn doctor`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ os.kill(os.getpid(), signal.SIGSTOP)  # even one that is stopped must end
 
 
 def try_lifeline(seconds: float = 10.0) -> None:
-    """Raise if the kernel does not end a process whose client has gone."""
+    """Raise OSError if the kernel does not kill a process whose client has ended."""
     ours, theirs = lifeline.pair()
     child = subprocess.Popen(
         [sys.executable, "-c", _CHILD, str(theirs.fileno()), os.pathsep.join(sys.path)],

@@ -1,4 +1,4 @@
-"""How a worker ended, and the names of the events of its life."""
+"""How a worker ended, and the kinds of the events of its life."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sojourn.engines import shortage
 
 
 class Kinds(NamedTuple):
-    """Of the events of its life."""
+    """The kinds of the events in a worker's life."""
 
     started: str
     ended: str
@@ -25,14 +25,14 @@ OF_A_SPARE = Kinds("spare.started", "spare.ended", "spare.died", "spare.stuck")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a worker ended; known once it was reaped."""
+    """How a worker ended; known once it has been reaped."""
 
     status: int | None
     left: tuple[int, ...] = ()  # processes that could not be ended
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Whether it ended itself because it could not go on without more."""
+        """Whether it ended itself because it ran out of memory."""
         return self.status is not None and self.status == shortage.OUT_OF_MEMORY << 8
 
     def __str__(self) -> str:
@@ -48,4 +48,4 @@ def _name_of_signal(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"signal {number}"  # one of the realtime signals, most of which have no names
+        return f"signal {number}"  # a realtime signal; most of these have no name

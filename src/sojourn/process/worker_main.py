@@ -1,6 +1,6 @@
 """The worker: one forked process, one session.
 
-The main thread waits for the client's word on the control socket; each lane has a thread that
+The main thread waits for the client's messages on the control socket; each lane has a thread that
 serves its steps. Everything that limits or ends the worker is in place before the engine starts.
 """
 
@@ -53,7 +53,7 @@ from sojourn.transport.segment import Segment
 from sojourn.transport.server_lane import ServerLane
 
 _call_decoder = msgspec.msgpack.Decoder(Call)
-_pid = 0  # of the worker, as soon as this is one
+_pid = 0  # of the worker, once this process is one
 
 
 def main(request: Fork, fds: list[int]) -> NoReturn:
@@ -62,14 +62,14 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
     _pid = os.getpid()
     os.setsid()
     exit_handlers.forget_inherited()
-    # The whole group: what the session starts ends with it.
+    # Kill the whole process group, so that processes started by the session end with it.
     lifeline.arm(fds[LIFELINE], -os.getpid())
     client = os.pidfd_open(request.client_pid)
     _keep_only({fds[CONTROL], fds[LIFELINE], fds[OUTPUT], fds[ERRORS], client})
     control = socket.socket(fileno=fds[CONTROL])
     _redirect(fds[OUTPUT], fds[ERRORS])
     for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)  # a Ctrl-C in the terminal is the client's to answer
+        signal.signal(number, signal.SIG_IGN)  # the client handles a Ctrl-C in the terminal
     limits.adopt_orphans()
     limits.prefer_as_victim()
     _become(request.name, request.client_pid, request.surroundings)
@@ -87,7 +87,7 @@ def _host_for(request: Fork) -> Host:
 
 
 class _SpareHost(Host):
-    """Of a worker that is made ready before anybody wants it."""
+    """The host in a spare worker, which is prepared before any session needs it."""
 
     def __init__(self, client_pid: int) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class _SpareHost(Host):
 
     def _warm(self, arguments: Any, arrays: Arrays) -> tuple[Any, Arrays]:
         hooks.warm()
-        gc.collect()  # what was built for it
+        gc.collect()  # the objects that warming up has built
         return None, ()
 
     def _hand_over(self, arguments: Any, arrays: Arrays) -> tuple[Any, Arrays]:
@@ -107,7 +107,7 @@ class _SpareHost(Host):
 
 
 class _ConfinedHost(Host):
-    """Of a worker that is closed off: it says by what, and trusts no model."""
+    """The host in a sandboxed worker: reports the protections in force, and trusts no model."""
 
     in_force: Any = None
 
@@ -118,10 +118,10 @@ class _ConfinedHost(Host):
 
 
 def _confined(request: Fork, readable: list[str]) -> Host:
-    """Close the worker off before anything of the model is looked at."""
+    """Apply the sandbox before any file of the model is read."""
     from sojourn.process import sandbox
 
-    # Nothing is imported from the model, nor from wherever the client happens to be.
+    # Import nothing from the model's folders, nor from the client's current folder.
     inside = tuple(os.path.join(path, "") for path in readable)
     sys.path[:] = [
         entry
@@ -138,7 +138,7 @@ def _confined(request: Fork, readable: list[str]) -> Host:
     try:
         host.in_force = sandbox.apply(policy)
     except SandboxError as error:
-        host.refusal = error  # told to the client when it asks for anything
+        host.refusal = error  # the answer to every request of the client
     return host
 
 
@@ -149,7 +149,7 @@ def _keep_only(keep: set[int]) -> None:
             try:
                 os.close(int(name))
             except OSError:
-                pass  # listdir's own, closed by now
+                pass  # the descriptor of listdir itself, closed by now
 
 
 def _redirect(output: int, errors: int) -> None:
@@ -161,14 +161,14 @@ def _redirect(output: int, errors: int) -> None:
         os.dup2(fd, target)
         os.close(fd)
     sys.stdin = open(0, closefd=False)
-    # Line by line, so that what was printed last is there even when the worker is killed.
+    # Line-buffered, so that the last output is not lost when the worker is killed.
     sys.stdout = open(1, "w", buffering=1, closefd=False, encoding="utf-8")
     sys.stderr = open(2, "w", buffering=1, closefd=False, encoding="utf-8", errors="replace")
     sys.__dict__.update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
 
 
 def _become(name: str, client_pid: int, surroundings: Surroundings) -> None:
-    """The worker of this session, that sees what its client sees now."""
+    """Become the worker of this session: take its title and the client's surroundings."""
     limits.set_title(f"sojourn: {name} of {client_pid}")
     surroundings.take_on()
     # A forked copy of numpy's generator would give every session the same random numbers.
@@ -191,12 +191,12 @@ class _Worker:
         poll.register(self._client, select.POLLIN)
         while True:
             for fd, _ in poll.poll():
-                if fd == self._client:  # it left a process behind that holds our lifeline
+                if fd == self._client:  # it ended, but left a process that holds our lifeline
                     os._exit(1)
             try:
                 message, fds = frames.receive(self._control, to_worker)
             except frames.OutOfDescriptors:
-                continue  # with what came, the lane is closed: whoever waits there learns it
+                continue  # the received descriptors are closed, and so the lane's caller learns it
             except (EOFError, OSError):
                 os._exit(1)
             match message:
@@ -225,7 +225,7 @@ class _Worker:
         try:
             thread.start()
         except RuntimeError:
-            lane.close()  # no more threads: whoever waits there learns it
+            lane.close()  # no more threads: the lane's caller learns it
 
     def _end(self) -> NoReturn:
         status = 0
@@ -238,7 +238,7 @@ class _Worker:
         program.flush()
         for pid in limits.descendants(os.getpid()):
             try:
-                # Below us, hence not yet waited for by anybody else.
+                # Our descendant, hence not yet reaped by any other process.
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
@@ -249,7 +249,7 @@ def _serve_lane(lane: ServerLane, host: Host) -> None:
     try:
         _serve(lane, host)
     except BaseException as error:
-        # The lane makes no sense any more, or the answer cannot be given. Somebody waits for it.
+        # The lane's data is invalid or the answer cannot be sent, while a caller waits for it.
         status = shortage.exit_status(error)
         try:
             os.write(2, f"the worker cannot go on: {error!r}\n".encode())
@@ -273,7 +273,7 @@ def _serve(lane: ServerLane, host: Host) -> NoReturn:
 
 
 def _run_bundle(lane: ServerLane, host: Host, meta: bytes, arrays: list[np.ndarray]) -> None:
-    """Some steps of one plan, one after the other; each fails alone."""
+    """Run several steps of one plan in turn; if one fails, the others still run."""
     step, count = host.step(plan_number(meta)), bundled(meta)
     size = len(arrays) // count
     failures: list[bytes | None] = [None] * count
@@ -305,12 +305,12 @@ def _recorded(error: BaseException) -> bytes:
 
 def _answer(lane: ServerLane, status: int, meta: bytes, results: Arrays) -> None:
     if os.getpid() != _pid:
-        os._exit(0)  # a fork that the user's code has made: the answer is not its own to give
+        os._exit(0)  # a fork made by the user's code: only the worker itself may answer
     lane.answer(status, meta, results)
 
 
 def _carry_out(lane: ServerLane, host: Host, meta: bytes, arrays: list[np.ndarray]) -> None:
-    # A function of its own, so that what it returns is not kept until somebody calls again.
+    # A function of its own, so that its results are freed before the next request arrives.
     call = _call_decoder.decode(memoryview(meta)[1:])
     result, results = host.call(call.name, call.arguments, arrays)
     reserve.keep_again()

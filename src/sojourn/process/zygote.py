@@ -1,9 +1,9 @@
 """The client's handle on its zygote: start it, ask it for workers, replace it when it dies.
 
-One zygote for each framework serves the whole process, because a worker that needs a small one
-should not come with a large one. It is started by the first session that needs it, or ahead of time
-by `warm_up()`, and ends with the process, or when it has had no worker for some time. Killing it
-harms no live session.
+One zygote for each framework serves the whole process, because a worker that needs a small
+framework should not carry a large one. A zygote is started by the first session that needs it, or
+ahead of time by `warm_up()`. It ends with the process, or after some time without workers. Killing
+it harms no live session.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from sojourn.process.protocol import Ended, Fork, Forked, Status
 from sojourn.process.zygote_process import News, ZygoteGone, ZygoteProcess
 
 T = TypeVar("T")
-# A fork takes milliseconds, on a machine that is far too busy a few seconds.
+# A fork takes milliseconds; on an overloaded machine, a few seconds.
 _FORK_SECONDS = 30.0
-# Only to say how a worker ended: not worth a long wait.
+# For the question how a worker ended, which is not worth a long wait.
 _STATUS_SECONDS = 5.0
 
 
 def twice(ask: Callable[[], T]) -> T:
-    """Ask the zygote something; if it dies meanwhile, ask its successor once."""
+    """Send the zygote a request; if the zygote dies meanwhile, ask its successor once."""
     turn = exits.turns
     try:
         return ask()
@@ -49,7 +49,7 @@ def twice(ask: Callable[[], T]) -> T:
 
 
 class Zygote:
-    """The zygote of this process for one framework, whichever is running now."""
+    """The zygote of this process for one framework: a handle that outlives single processes."""
 
     def __init__(self, framework: str = DEFAULT) -> None:
         self._framework = framework
@@ -60,24 +60,24 @@ class Zygote:
 
     @property
     def pid(self) -> int | None:
-        """The process number, if one is running."""
+        """The pid of the zygote process, None if none is running."""
         running = self._running
         return running.pid if running is not None else None
 
     def start(self, deadline: float | None = None) -> None:
-        """Start it unless it runs; do not wait until it is ready."""
+        """Start the zygote unless it runs; do not wait until it is ready."""
         require_process_isolation()
         with self._held(deadline):
             self._ensure()
 
     def remain(self) -> None:
-        """Once it runs, have it stay until the program ends. Waits for nothing."""
+        """Keep the zygote, once it runs, until the program ends. Does not wait."""
         self._remains = True
         if (running := self._running) is not None:
             running.remain()
 
     def reap(self) -> None:
-        """Let go of one that has ended, unless somebody is at it."""
+        """Release a zygote process that has ended, unless another thread is using the handle."""
         running = self._running
         if running is None or running.is_alive() or not self._lock.acquire(blocking=False):
             return
@@ -89,15 +89,15 @@ class Zygote:
             self._tell()
 
     def frameworks(self) -> dict[str, str]:
-        """The frameworks it has imported, with their versions. Waits until it is ready."""
+        """Return the frameworks it has imported, with their versions. Waits until it is ready."""
         return twice(lambda: self._ask(ZygoteProcess.wait_ready))
 
     def fork(self, order: Fork, fds: list[int], deadline: float | None = None) -> tuple[int, int]:
-        """A new worker's pid and pidfd. The ticket in the order is filled in here.
+        """Fork a worker; return its pid and pidfd. The ticket in the order is filled in here.
 
-        Raises ZygoteGone if it died before it answered, and NoAnswer at the deadline. It may have
-        forked a worker by then, which ends with its lifeline: ask again with other
-        descriptors, or two workers listen.
+        Raises ZygoteGone if the zygote died before it answered, and NoAnswer at the deadline. The
+        zygote may have forked a worker by then, which ends with its lifeline: retry with new
+        descriptors, or two workers would listen on the same ones.
         """
 
         received: list[int] = []
@@ -111,18 +111,18 @@ class Zygote:
 
         try:
             return self._ask(ask, deadline), received[0]
-        except BaseException:  # a Ctrl-C, or one in a subscriber
+        except BaseException:  # a Ctrl-C, or an error in a subscriber
             for fd in received:
                 os.close(fd)
             raise
 
     def status_of(self, pid: int) -> tuple[int | None, list[int]]:
-        """How a worker ended (None if unknown), and which of its children were ended."""
+        """Return a worker's wait status (None if unknown) and the pids of its killed children."""
         running = self._running
         if running is None or running.frameworks is None:
-            return None, []  # one that is still starting has forked no worker
+            return None, []  # a zygote that is still starting has forked no worker
         if not self._lock.acquire(timeout=_STATUS_SECONDS):
-            return None, []  # another thread waits for a fork that does not come
+            return None, []  # another thread waits for a fork that is not answered
         try:
             if running is not self._running:
                 return None, []
@@ -131,18 +131,18 @@ class Zygote:
                     Status(running.next_ticket(), pid), [], Ended, _STATUS_SECONDS
                 )
             except (ZygoteGone, OSError, SojournError):
-                return None, []  # a close goes on, whatever is the matter with the zygote
+                return None, []  # closing a session must not fail because of its zygote
             return reply.status, reply.children
         finally:
             self._lock.release()
 
     def end(self) -> None:
-        """End it; the next session starts another."""
+        """End the zygote; the next session starts another."""
         with self._held():
             self._end()
 
     def end_at_exit(self) -> None:
-        """The same, but without waiting for a thread that waits for it."""
+        """End the zygote; if another thread waits for its answer, kill it instead of waiting."""
         running = self._running
         if not self._lock.acquire(timeout=0.5):
             if running is not None and running.is_alive():
@@ -163,8 +163,8 @@ class Zygote:
             self._tell()
 
     def _tell(self) -> None:
-        """Tell what has happened, without the lock: who hears of it may open a session."""
-        with contextlib.suppress(IndexError):  # another thread has told the last
+        """Emit the pending events, without the lock: a subscriber may open a session."""
+        with contextlib.suppress(IndexError):  # another thread has emitted the last one
             while self._news:
                 kind, facts = self._news.popleft()
                 events.emit(kind, **facts)
@@ -178,7 +178,7 @@ class Zygote:
             running.end()
             self._running = None
 
-        # A Ctrl-C may come while we wait for its end, and its descriptors have to be closed.
+        # A Ctrl-C may arrive while we wait for its end, and its descriptors must be closed.
         interrupts.to_the_end(end_and_forget, running.kill)
 
     def _ensure(self) -> ZygoteProcess:
@@ -188,24 +188,24 @@ class Zygote:
             chosen = chosen_frameworks()
             wanted = (self._framework,) if chosen is None else chosen
             self._running = ZygoteProcess(wanted, self._remains, self._news)
-            if self._remains:  # since a moment ago, perhaps
+            if self._remains:  # another thread may have set it during the start
                 self._running.remain()
         return self._running
 
     def _ask(self, ask: Callable[[ZygoteProcess], T], deadline: float | None = None) -> T:
-        self.start(deadline)  # and tell of it now, not after the wait for its answer
+        self.start(deadline)  # which emits its event now, not after the wait for the answer
         with self._held(deadline):
             running = self._running
             if running is None:
-                raise ZygoteGone  # in between: at the exit of the program, perhaps
+                raise ZygoteGone  # ended in between, for example at the program's exit
             try:
                 return ask(running)
             except ZygoteGone:
                 pass
-            # It may still be on its way out; whatever is left of it ends here.
+            # The zygote may still be exiting; kill what is left of it.
             words = running.last_words()
             if running.is_alive():
-                running.kill()  # it has not answered, or not in our language
+                running.kill()  # it has sent no answer, or an invalid one
             self._end()
             raise ZygoteGone(words)
 
@@ -222,15 +222,15 @@ zygotes = {DEFAULT: zygote}
 
 
 def zygote_for(framework: str) -> Zygote:
-    """The zygote for sessions that need this framework."""
+    """Return the zygote for sessions that need this framework."""
     reap_retired()
     if chosen_frameworks() is not None:
-        return zygote  # all of them import the same
+        return zygote  # all zygotes import the same frameworks
     return zygotes.get(framework) or zygotes.setdefault(framework, Zygote(framework))
 
 
 def reap_retired() -> None:
-    """Let go of those that have ended by themselves."""
+    """Release the zygotes that have ended by themselves."""
     for one in list(zygotes.values()):
         one.reap()
 

@@ -1,8 +1,8 @@
 """The zygote: imports the framework once, runs nothing, and forks a worker for each session.
 
-It must stay forkable: one thread, no op ever run, no device listed, no gRPC (one `Session.run`
-here, even closed, and every child hangs). It checks that before each fork and ends itself rather
-than fork a broken worker; the client then starts another.
+It must stay forkable: one thread, no op ever run, no device listed, no gRPC (after one
+`Session.run` here, even if the session is closed, every child hangs). It checks that before each
+fork and ends itself rather than fork a broken worker; the client then starts another.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ from sojourn.process.protocol import (
 )
 from sojourn.transport import frames
 
-_ENDING_SECONDS = 1.0
-_MOST_IDLE_SECONDS = 1e6  # more is for ever
+_ENDING_SECONDS = 1.0  # for the client to end after it has closed the channel
+_MOST_IDLE_SECONDS = 1e6  # more means: never retire
 
 
 def main() -> NoReturn:
-    """Entered by `python -c`, with the descriptor of the client's socket in the arguments."""
+    """Entry point, called by `python -c` with the client's socket descriptor in the arguments."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     client_pid = int(sys.argv[2])
     frameworks = [name for name in sys.argv[3].split(",") if name]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Ignored by the client, it would be ignored here too, and no child could be waited for.
+    # A client that ignores SIGCHLD passes that on, and then no child could be waited for here.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # While it imports it cannot listen, so the kernel watches the client; once it has workers it
-    # must outlive the client for long enough to clean up after them.
+    # During the imports the zygote cannot listen, so the kernel watches the client; once it has
+    # workers, the zygote must outlive the client for long enough to clean up after them.
     lifeline.arm(channel.fileno(), os.getpid())
     client = os.pidfd_open(client_pid)
     started = time.monotonic()
-    gc.disable()  # it would go through all modules many times, and none of them is garbage
+    gc.disable()  # it would traverse all modules many times, and none of them is garbage
     folder = os.environ[private_folder.VARIABLE]
     with private_folder.collecting(folder):
         found = hooks.import_frameworks(frameworks)
-        # Our own modules as well, so that workers find everything loaded; also what a module of
-        # the user's asks of sojourn when a worker imports it for one of its functions.
+        # Import our own modules as well, so that workers find everything loaded; also the modules
+        # of sojourn that a user's module needs when a worker imports it for a function.
         for module in ("process.worker_main", "functions"):
             importlib.import_module(f"sojourn.{module}")
-    del os.environ[private_folder.VARIABLE]  # until now, no zygote can be started from here
+    del os.environ[private_folder.VARIABLE]  # while it is set, this process can start no zygote
     sandbox.prepare()
     limits.set_title(f"sojourn-zygote of {client_pid}")
     limits.adopt_orphans()
     gc.collect()
-    gc.freeze()  # what is here now is shared by every worker and never garbage
+    gc.freeze()  # all objects so far are shared by every worker and never garbage
     gc.enable()
     huge_pages.collapse()
     lifeline.disarm(channel.fileno())
@@ -113,10 +113,10 @@ class _Zygote:
                     self._bury(pid)  # unless the client has just asked about it
 
     def _patience(self) -> float | None:
-        """For how long nothing may happen, in milliseconds; None if that does not matter."""
+        """Return how long the zygote may stay idle, in milliseconds; None: without a limit."""
         if self._workers or self._idle_seconds > _MOST_IDLE_SECONDS:
             return None
-        # Those who have started it are about to ask, however busy the machine is.
+        # The client that started the zygote is about to ask, however busy the machine is.
         return 1000 * (self._idle_seconds if self._was_asked else max(10.0, self._idle_seconds))
 
     def _answer(self) -> None:
@@ -162,12 +162,12 @@ class _Zygote:
                 marks.wear(request.mark)
                 worker_main(request, fds)
             except BaseException:
-                traceback.print_exc()  # into what the client shows as last words
+                traceback.print_exc()  # the client shows this as last words
             finally:
                 os._exit(70)
         try:
             pidfd = os.pidfd_open(pid)
-        except OSError as error:  # no descriptor left: this worker could not be watched
+        except OSError as error:  # no descriptor left: the worker could not be watched
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             frames.send(self._channel, Refused(request.ticket, f"pidfd_open: {error.strerror}"))
@@ -184,42 +184,42 @@ class _Zygote:
             os._exit(1)
 
     def _bury(self, pid: int) -> None:
-        """Reap a worker that has ended, and end what it left."""
+        """Reap a worker that has ended, and kill the processes that it left."""
         pidfd = self._workers.pop(pid)
         self._poll.unregister(pidfd)
         _, status = os.waitpid(pid, 0)
         os.close(pidfd)
         self._ended[pid] = (status, self._end_orphans())
-        if len(self._ended) > 1000:  # the oldest were never asked about
+        if len(self._ended) > 1000:  # drop the oldest, which no client has asked about
             del self._ended[next(iter(self._ended))]
 
     def _end_orphans(self) -> list[int]:
-        """End the children that dead workers left. They are ours now, and no workers."""
+        """Kill the children that dead workers left: all our children that are not workers."""
         ended: list[int] = []
         while True:
             orphans = [p for p in limits.children(os.getpid()) if p not in self._workers]
             if not orphans:
                 return ended
             for pid in orphans:
-                # Ours and not yet waited for, so the number cannot mean another process.
+                # Our child and not yet reaped, so the pid cannot mean another process.
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 ended.append(pid)
 
     def _retire(self) -> NoReturn:
-        """Nobody needs us: the next session that does starts another."""
+        """Exit after being idle; the next session that needs a zygote starts another."""
         self._end_orphans()
         private_folder.remove(self._folder)
         os._exit(0)
 
     def _leave(self) -> NoReturn:
-        """The client has gone: its workers die by their lifelines, or here."""
+        """Exit because the client has gone; kill workers that their lifelines have not killed."""
         for pid, pidfd in list(self._workers.items()):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             self._bury(pid)
         self._end_orphans()
-        # A client that was killed closes its files before it has ended. One that lives on has other
-        # zygotes, with workers of theirs.
+        # The kernel closes a killed client's files before its process has ended, so wait a bit. A
+        # client that lives on has other zygotes, whose workers must not be killed.
         if lifeline.has_ended(self._client, _ENDING_SECONDS):
             marks.kill_marked(marks.client_of(os.environ[marks.NAME]))
         private_folder.remove(self._folder)
@@ -227,6 +227,6 @@ class _Zygote:
 
 
 def _open_fds() -> set[int]:
-    # listdir's own descriptor is in the list and closed again by the time it is looked at.
+    # listdir's own descriptor is in the list, but closed again by the time it is checked.
     names = os.listdir("/proc/self/fd")
     return {int(n) for n in names if os.path.exists(f"/proc/self/fd/{n}")}

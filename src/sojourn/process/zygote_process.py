@@ -1,4 +1,4 @@
-"""One zygote process, from start to end: what is said to it, and when it is given up."""
+"""One zygote process, from start to end: how to talk to it, and when to give it up."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from sojourn.process.surroundings import import_path
 from sojourn.transport import frames
 
 T = TypeVar("T")
-News = deque[tuple[str, dict[str, Any]]]  # what has happened and is to be told: kind, facts
-# How often one that does not answer is looked at: found stopped twice, it is replaced. Its answer
-# would come too late for many, and each of them would wait for it again.
+News = deque[tuple[str, dict[str, Any]]]  # events that are yet to be emitted: kind, facts
+# The interval at which a zygote that does not answer is checked: found stopped (SIGSTOP) twice, it
+# is replaced. Otherwise every caller would wait for an answer that comes too late.
 _LOOK_SECONDS = 0.1
-# What it is given to answer, however long it has owed earlier answers.
+# The least time that a zygote gets to answer, however long it has owed earlier answers.
 _LEAST_SECONDS = 1.0
 
 
 class ZygoteGone(Exception):
-    """It ended while we were talking to it. Says its last words."""
+    """The zygote ended before it answered. The message is its last words, if there are any."""
 
 
 class ZygoteProcess:
-    """It runs from the start; `end` or `forget` lets go of it."""
+    """A zygote process, started by the constructor and released by `end` or `forget`."""
 
     def __init__(self, frameworks: tuple[str, ...], remains: bool, news: News) -> None:
         if private_folder.VARIABLE in os.environ:
@@ -71,7 +71,7 @@ class ZygoteProcess:
             undo.pop_all()
         self.frameworks: dict[str, str] | None = None
         self._ticket = 0
-        self._silent_since: float | None = None  # for as long as it owes an answer
+        self._silent_since: float | None = None  # set for as long as it owes an answer
         self._note("zygote.started")
 
     def _start(self, channel: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -79,7 +79,7 @@ class ZygoteProcess:
             return self._popen(channel, environment)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                raise  # our own trouble, and Python has the right words
+                raise  # the client has too many files open, and Python's message says so
             raise PlatformError(f"the system refused a zygote: {error}") from error
 
     def _popen(self, channel: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -104,17 +104,17 @@ class ZygoteProcess:
         )
 
     def _discard(self) -> None:
-        self.process.kill()  # our child, and not yet waited for
+        self.process.kill()  # our child, not yet reaped
         self.process.wait()
 
     def wait_ready(self, deadline: float | None = None) -> dict[str, str]:
-        """Wait until the framework is imported; tell its version."""
+        """Wait until the frameworks are imported; return their versions."""
         while self.frameworks is None:
             timeout = None if deadline is None else left_until(deadline)
             try:
                 _close_all(self._receive(timeout)[1])
             except TimeoutError:
-                raise NoAnswer from None  # it goes on importing, for others
+                raise NoAnswer from None  # it keeps importing, for other callers
         return self.frameworks
 
     def ask(
@@ -127,8 +127,9 @@ class ZygoteProcess:
     ) -> tuple[T, list[int]]:
         """Send a request that carries the next ticket, and wait for its reply.
 
-        One that does not answer within the most it may take hangs, and is treated as gone; what
-        earlier callers have waited in vain counts. An earlier deadline is the caller's own matter.
+        A zygote that does not answer within `most` seconds hangs and is treated as gone; the time
+        that earlier callers have waited in vain counts. If the caller's deadline is earlier, the
+        call raises NoAnswer.
         """
         try:
             frames.send(self.channel, request, fds)
@@ -144,13 +145,13 @@ class ZygoteProcess:
             raise (NoAnswer if timeout < most else ZygoteGone) from None
 
     def remain(self) -> None:
-        """Have it stay, however idle it is."""
+        """Tell the zygote never to retire, however idle it is."""
         self._remains = True
         if self.frameworks is not None:
             self._send_remain()
 
     def _send_remain(self) -> None:
-        # Not before it is ready: until then, whatever comes from us ends it.
+        # Not before it is ready: until then, its lifeline kills it when we send anything.
         with contextlib.suppress(BrokenPipeError, ConnectionError):
             frames.send(self.channel, Remain())
 
@@ -165,10 +166,10 @@ class ZygoteProcess:
         except (EOFError, ConnectionError):
             raise ZygoteGone from None
         except (ValueError, msgspec.DecodeError):
-            raise ZygoteGone from None  # what it says is no message
+            raise ZygoteGone from None  # what it sent is not a message
         try:
             self._heard(message)
-        except BaseException:  # a Ctrl-C, with descriptors in hand
+        except BaseException:  # a Ctrl-C: do not leak the received descriptors
             _close_all(fds)
             raise
         return message, fds
@@ -185,7 +186,7 @@ class ZygoteProcess:
             self._note("zygote.ready", seconds=message.seconds)
 
     def _wait_for_words(self, deadline: float | None) -> None:
-        """Until it says something; one that is stopped is gone."""
+        """Wait until a message can be read. Raise ZygoteGone if the process is stopped."""
         poll = select.poll()
         poll.register(self.channel, select.POLLIN)
         was_stopped = False
@@ -201,7 +202,7 @@ class ZygoteProcess:
     def _reply(self, ticket: int, kind: type[T], timeout: float) -> tuple[T, list[int]]:
         while True:
             message, fds = self._receive(timeout)
-            if message.ticket != ticket:  # the answer to a caller who was interrupted while waiting
+            if message.ticket != ticket:  # the reply to a caller that was interrupted while waiting
                 _close_all(fds)
                 continue
             try:
@@ -217,7 +218,7 @@ class ZygoteProcess:
     def is_alive(self) -> bool:
         pidfd = self.pidfd
         if pidfd < 0:
-            return False  # another thread has just let go of it
+            return False  # another thread has just released it
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         return not poll.poll(0)
@@ -226,7 +227,8 @@ class ZygoteProcess:
         return self.errors.tail()
 
     def end(self) -> None:
-        """Let it end with its channel, so that it reaps what it has; make it if it does not."""
+        """Close the channel, so that the zygote reaps its children and exits; kill it if it does
+        not exit."""
         self.channel.close()
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
@@ -235,17 +237,17 @@ class ZygoteProcess:
         self.process.wait()
         pidfd, self.pidfd = self.pidfd, -1
         os.close(pidfd)
-        private_folder.remove(self._folder)  # it was killed, perhaps
+        private_folder.remove(self._folder)  # a zygote that was killed has not removed it
         self.errors.close()
         self._note("zygote.ended")
 
     def kill(self) -> None:
-        """End it at once; those who wait for its answer get an error."""
+        """Kill it at once; callers that wait for its answer get an error."""
         if self.pidfd >= 0:
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def forget(self) -> None:
-        """We are a fork of its client: let go of it without touching it."""
+        """Release it in a fork of the client, without affecting the process."""
         self.channel.close()
         os.close(self.pidfd)
         self.errors.become_foreign()

@@ -1,4 +1,4 @@
-"""Amounts of memory and time, as people write and read them."""
+"""Amounts of memory and time in the form in which people write and read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
 
 
 def parse_bytes(amount: int | str) -> int:
-    """The number of bytes in `2048`, `"2GiB"`, `"500 MB"` or `"1.5g"`.
+    """Return the number of bytes in `2048`, `"2GiB"`, `"500 MB"` or `"1.5g"`.
 
     >>> parse_bytes("2GiB")
     2147483648
@@ -46,7 +46,7 @@ def parse_bytes(amount: int | str) -> int:
 
 
 def format_bytes(count: int) -> str:
-    """A short text for a number of bytes.
+    """Return a short text for a number of bytes.
 
     >>> format_bytes(452_000_000)
     '431 MiB'
@@ -60,7 +60,7 @@ def format_bytes(count: int) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A short text for a duration.
+    """Return a short text for a duration.
 
     >>> format_seconds(0.0094)
     '9.4 ms'

@@ -1,7 +1,7 @@
-"""Arguments, checked where they arrive: the error names which, what it takes, and what came.
+"""Checks of arguments: an error names the argument, what it accepts, and the value it got.
 
-A wrong kind of value is a TypeError, a value that makes no sense a ValueError. What was accepted
-comes back in its plain type, also if it came out of an array.
+A value of the wrong type raises TypeError, an impossible value ValueError. An accepted value is
+returned in its plain Python type, even if it was a numpy scalar.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from sojourn.values.amounts import parse_bytes
 
 _MOST_SEED = 2**64 - 1
-_MOST_BYTES = 2**60  # more than any machine has: a typing error
+_MOST_BYTES = 2**60  # no machine has more: a larger number is a typing error
 _DEVICE = re.compile(r"auto|cpu|gpu(:[0-9]+|:(GPU-)?[0-9a-f-]+)?", re.IGNORECASE)
 
 
 def text(what: str, value: Any) -> str:
-    """A name or the like, not empty."""
+    """Check a non-empty string, such as a name."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a string, not {value!r}")
     if not value:
@@ -33,14 +33,14 @@ def text(what: str, value: Any) -> str:
 
 
 def flag(what: str, value: Any) -> bool:
-    """Yes or no."""
+    """Check a boolean."""
     if not isinstance(value, bool):
         raise TypeError(f"{what} must be True or False, not {value!r}")
     return value
 
 
 def whole(what: str, value: Any, least: int = 1, most: int | None = None) -> int:
-    """A whole number of something."""
+    """Check a whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{what} must be a whole number of at least {least}, not {value!r}")
     if value < least:
@@ -51,8 +51,8 @@ def whole(what: str, value: Any, least: int = 1, most: int | None = None) -> int
 
 
 def seed(value: Any, deterministic: bool = False) -> int | None:
-    """What random numbers start from. Deterministic ops need one: TensorFlow's random ones refuse
-    to start elsewhere at every run."""
+    """Check a random seed. Deterministic ops need one: with them, TensorFlow's random ops refuse to
+    run without a seed."""
     flag("deterministic", deterministic)
     if value is not None:
         if whole("a seed", value, least=0) > _MOST_SEED:
@@ -64,7 +64,7 @@ def seed(value: Any, deterministic: bool = False) -> int | None:
 
 
 def seconds(what: str, value: Any) -> float:
-    """A duration that ends; 0 is one."""
+    """Check a finite duration, which may be 0."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{what} must be a number of seconds, not {value!r}")
     if not math.isfinite(value) or value < 0:
@@ -73,7 +73,7 @@ def seconds(what: str, value: Any) -> float:
 
 
 def timeout(value: Any, what: str = "timeout") -> float | None:
-    """How long to wait: None is for ever."""
+    """Check a timeout; None means forever."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
@@ -84,7 +84,7 @@ def timeout(value: Any, what: str = "timeout") -> float | None:
 
 
 def memory(what: str, value: Any) -> int:
-    """An amount of memory in bytes, positive."""
+    """Check a positive amount of memory; return it in bytes."""
     if isinstance(value, Integral) and not isinstance(value, bool):
         value = int(value)
     try:
@@ -99,21 +99,21 @@ def memory(what: str, value: Any) -> int:
 
 
 def path(what: str, value: Any) -> str:
-    """The absolute path of a file or folder."""
+    """Check the path of a file or folder; return it as an absolute path."""
     if not isinstance(value, str | bytes | os.PathLike):
         raise TypeError(f"{what} must be a path, not {value!r}")
     try:
         name = os.fsdecode(value)
         is_possible = name != "" and b"\0" not in os.fsencode(name)
     except UnicodeEncodeError:
-        is_possible = False  # half a character
+        is_possible = False  # it contains a lone surrogate
     if not is_possible:
         raise ValueError(f"{what} must be the path of a file or folder, not {value!r}")
     return os.path.abspath(name)
 
 
 def device(what: str, value: Any) -> str:
-    """The name of a device, whether there is such a one here or not."""
+    """Check the form of a device name; the device need not exist here."""
     if not isinstance(value, str) or not _DEVICE.fullmatch(value):
         raise ValueError(
             f"{what} must be 'auto', 'cpu', 'gpu', 'gpu:1' or 'gpu:GPU-<uuid>', not {value!r}"

@@ -1,4 +1,4 @@
-"""Every element type that TensorFlow and numpy share, with the number it has on the wire."""
+"""Every element type that TensorFlow and numpy share, with its number in messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ML = (
     "bfloat16 float8_e5m2 float8_e4m3fn float8_e4m3fnuz float8_e4m3b11fnuz float8_e5m2fnuz "
     "int4 uint4 int2 uint2"
 ).split()
-# TensorFlow's quantized types are numpy records of one field.
+# TensorFlow represents its quantized types as numpy records of one field.
 _QUANTIZED = {
     "qint8": np.int8,
     "quint8": np.uint8,
@@ -33,7 +33,7 @@ def _all_types() -> dict[str, np.dtype]:
 
 
 BY_NAME: dict[str, np.dtype] = _all_types()
-# The wire numbers follow a fixed list, so that both sides agree whatever ml_dtypes they have.
+# The numbers follow a fixed list, so that both sides agree whatever version of ml_dtypes they have.
 NAMES: tuple[str, ...] = (STRING, *_BUILTIN, *_ML, *_QUANTIZED)
 NUMBER_OF_NAME = {name: number for number, name in enumerate(NAMES)}
 NUMBER_OF_DTYPE: dict[np.dtype, int] = {
@@ -45,7 +45,7 @@ DTYPE_OF_NUMBER: dict[int, np.dtype] = {
 
 
 def name_of(dtype: np.dtype) -> str | None:
-    """The name of a numpy dtype here, `"string"` for text and objects, None if it cannot cross."""
+    """Return the name of a numpy dtype: `"string"` for text and objects, None if not sendable."""
     if dtype.kind in "OSU":
         return STRING
     number = NUMBER_OF_DTYPE.get(dtype.newbyteorder("=") if dtype.byteorder == ">" else dtype)

@@ -1,7 +1,7 @@
-"""How sessions, receipts and signatures look in a notebook.
+"""HTML for sessions, receipts and signatures in a notebook.
 
-Plain HTML with its styles in place: no script, nothing loaded from elsewhere, and colours that
-take the page's own text colour as their base, so that light and dark themes both work.
+It is plain HTML with inline styles: no scripts, no external resources, and colours that are based
+on the page's own text colour, so that light and dark themes both work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CODE = "font-family:ui-monospace,monospace"
 
 
 def card(kind: str, name: str, badge: tuple[str, str], *parts: str) -> str:
-    """A frame with a heading: what it is, its name, and a coloured word on how it stands."""
+    """Return a frame with a heading: the kind of object, its name, and its state in colour."""
     word, colour = badge
     heading = (
         f'<div style="margin-bottom:.3em"><span style="opacity:.65">{escape(kind)}</span> '
@@ -33,19 +33,19 @@ def card(kind: str, name: str, badge: tuple[str, str], *parts: str) -> str:
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
-    """Two columns: what, and how much."""
+    """Return a table of labels and values."""
     return _table(_row([(_HEAD, what), (_CELL, value)]) for what, value in rows if value)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns with headings; the cells are code."""
+    """Return a table with column headings, whose cells are in a monospace font."""
     head = _row([(_HEAD, column) for column in columns])
     code = f"{_CELL};{_CODE}"
     return _table([head, *(_row([(code, cell) for cell in row]) for row in rows)])
 
 
 def bar(share: float, colour: str) -> str:
-    """How much of a whole, as a line."""
+    """Return a horizontal bar that is filled to this share."""
     width = max(0.0, min(1.0, share)) * 100
     return (
         '<div style="height:4px;border-radius:2px;background:rgba(128,128,128,.25);margin:.3em 0">'

@@ -1,6 +1,7 @@
-"""A place in the user's source: the file and line that opened, closed or borrowed something.
+"""A place in the user's source: the file and line that opened, closed or borrowed a session.
 
-Cells of a notebook have the names of files that do not exist; to a reader they are `cell 9`.
+IPython gives the cells of a notebook the names of files that do not exist; readers are shown
+`cell 9` instead.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Place:
     file: str
     line: int
     function: str = ""
-    cell: int | None = None  # the number of the notebook's cell, if it is in one
+    cell: int | None = None  # the number of the notebook cell, if the place is in one
 
     def __str__(self) -> str:
         if self.cell is not None:
@@ -35,11 +36,11 @@ AT_EXIT = Place("the exit of the program", 0)
 
 
 def caller(ours: str | tuple[str, ...] = HERE) -> Place:
-    """The innermost line that is running now outside sojourn, or outside files that begin so."""
+    """Return the innermost running line outside sojourn, or outside files with these prefixes."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        # contextlib drives our own context managers; the user's line is behind it.
+        # contextlib calls our context managers; the user's line is one frame further out.
         if not file.startswith(ours) and not file.endswith("contextlib.py"):
             return at(file, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back  # type: ignore[assignment]
@@ -47,23 +48,23 @@ def caller(ours: str | tuple[str, ...] = HERE) -> Place:
 
 
 def at(file: str, line: int, function: str) -> Place:
-    """A place, with the number that the cell has now: a cell that runs again has another."""
+    """Return a place, with the cell's current number: a cell that runs again gets a new one."""
     return _place(file, line, function, _cells().get(file))
 
 
 def relative(file: str) -> str:
-    """The file as it is named from the current folder, if it is below."""
+    """Return the file's path relative to the current folder if it is below that folder."""
     if not os.path.isabs(file):
         return file
     try:
         name = os.path.relpath(file)
-    except OSError:  # the current folder is gone
+    except OSError:  # the current folder has been removed
         return file
     return file if name.startswith("..") else name
 
 
 def with_cells(traceback: str) -> str:
-    """A traceback that names cells of the notebook as the reader knows them."""
+    """Replace the file names of notebook cells in a traceback by the cells' numbers."""
     cells = _cells()
     if not cells:
         return traceback
@@ -76,7 +77,7 @@ def with_cells(traceback: str) -> str:
 
 
 def _cells() -> Mapping[str, int]:
-    """The number of each cell that has run here, by the name of its source."""
+    """Return the number of each notebook cell that has run here, by its file name."""
     ipython = sys.modules.get("IPython")
     if ipython is None:
         return {}

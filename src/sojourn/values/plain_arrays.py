@@ -1,6 +1,6 @@
-"""Values of the user's as arrays that can travel: numbers as they are, text as UTF-8 bytes.
+"""Conversion of users' values to arrays that can be sent: numbers as they are, text as UTF-8 bytes.
 
-Whatever numpy would damage on the way is a ValueError.
+A value that numpy would damage in the conversion raises ValueError.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import numpy as np
 
 from sojourn.values.dtypes import name_of
 
-TEXT = "OSUT"  # kinds of arrays that may hold text; T is numpy's own type for it
+TEXT = "OSUT"  # the dtype kinds that may hold text; T is numpy's StringDType
 
 
 def anything(value: Any) -> np.ndarray:
-    """Numbers of any kind, or text."""
+    """Convert numbers of any kind, or text."""
     if type(value) is not np.ndarray and hides_elements(value):
         raise ValueError("it is a masked array, and what is masked would be sent")
     array = taken(value)
     if array.dtype.kind in TEXT:
         if not isinstance(value, np.ndarray):
-            # As objects: numpy makes strings of numbers among strings, and drops their last NULs.
+            # Convert to objects: as strings, numpy would turn numbers among them into text, and
+            # drop trailing NULs.
             array = taken(value, object)
         return encoded(value, array)
     if name_of(array.dtype) is None:
@@ -31,18 +32,18 @@ def anything(value: Any) -> np.ndarray:
 
 
 def taken(value: Any, dtype: Any = None) -> np.ndarray:
-    """What numpy makes of it."""
+    """Convert a value with numpy."""
     try:
         return np.asarray(value, dtype)
     except MemoryError:
         raise
-    except Exception as error:  # numpy's, or that of an `__array__` of the user's
+    except Exception as error:  # numpy's own error, or one in the user's `__array__`
         raise ValueError(f"the value is not an array: {error}") from error
 
 
 def encoded(value: Any, array: np.ndarray) -> np.ndarray:
-    """Text as bytes. `array` is what numpy has made of the value."""
-    # A text by itself is taken as it is: numpy drops the last NULs of one of its own.
+    """Encode text as bytes. `array` is the value as converted by numpy."""
+    # A single text is taken from `value`: numpy drops the trailing NULs of its own strings.
     items = [value] if isinstance(value, str | bytes) else array.reshape(-1).tolist()
     result = np.empty(len(items), dtype=object)
     for i, item in enumerate(items):
@@ -53,23 +54,23 @@ def encoded(value: Any, array: np.ndarray) -> np.ndarray:
                 raise ValueError(f"{item!r} cannot be sent: {error}") from None
         elif not isinstance(item, bytes):
             raise ValueError(f"got the element {shortened(item)}")
-        result[i] = bytes(item)  # numpy's own kind of bytes would drop its last NULs later on
+        result[i] = bytes(item)  # as np.bytes_ it would lose its trailing NULs later
     return result.reshape(array.shape)
 
 
 def hides_elements(value: Any, depth: int = 3) -> bool:
-    """Whether it is a masked array that masks anything, or a list of arrays with such a one."""
+    """Whether a value is a masked array that masks anything, or a list that contains one."""
     if "numpy.ma" not in sys.modules:
         return False
     if isinstance(value, np.ndarray):
         return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
     if not (depth and isinstance(value, list | tuple) and value):
         return False
-    # A list of numbers may be long, and shows it by its first.
+    # A list of numbers may be long: its first item shows that it holds no arrays.
     holds_arrays = isinstance(value[0], np.ndarray | list | tuple)
     return holds_arrays and any(hides_elements(part, depth - 1) for part in value)
 
 
 def shortened(item: object) -> str:
-    """For a message."""
+    """Return the repr of an item, cut for a message."""
     return f"{item!r}"[:80]

@@ -1,4 +1,4 @@
-"""The measured account of a close, and of what a session holds while it is open."""
+"""Measured values: the receipt of a closed session, and the footprint of an open one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Footprint:
 
     @property
     def held_bytes(self) -> int:
-        """Host and devices together."""
+        """The bytes on the host and on all devices together."""
         return self.host_bytes + sum(self.device_bytes.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Residue:
-    """What is left after a close. An empty one is false."""
+    """What is left after a close. A residue with nothing in it is false."""
 
     processes: tuple[int, ...] = ()
     segments: int = 0
@@ -61,10 +61,10 @@ class Residue:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The account of one stay, handed over by `close()`. It outlives the session.
+    """The account of a session's stay in memory, returned by `close()`. It outlives the session.
 
-    Bytes were measured, never computed from what was asked for: `held` just before the end,
-    `returned` after the worker had been reaped.
+    Bytes are measured, never computed from what was requested: `held_bytes` just before the end,
+    `returned_bytes` after the worker has been reaped.
     """
 
     session: str
@@ -78,15 +78,15 @@ class Receipt:
     returned_on_device: Mapping[str, int] = field(default_factory=dict)
     how: str = "closed"
     note: str = ""
-    node: str = ""  # of a cluster, where it was
+    node: str = ""  # of a cluster, on which the session was
 
     @property
     def clean(self) -> bool:
-        """Whether nothing at all is left."""
+        """Whether nothing is left behind."""
         return not self.residue
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return {**asdict(self), "clean": self.clean}
 
     def __str__(self) -> str:

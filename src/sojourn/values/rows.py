@@ -1,4 +1,4 @@
-"""A batch whose rows lie in several arrays."""
+"""A batch whose rows are in several arrays."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sojourn.values import plain_arrays
 class Rows:
     """Rows of several arrays that go into one step as a single batch.
 
-    Nothing is joined beforehand: each part is written straight to its place in the step's memory.
+    The parts are not joined beforehand: each is written directly to its place in the step's memory.
     """
 
     __slots__ = ("dtype", "ndim", "parts", "shape")
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = [
-            # As they are, but what numpy would damage is refused: masks, text among numbers.
+            # Arrays stay as they are; what numpy would damage (masks, mixed text) is refused.
             part if type(part) is np.ndarray else plain_arrays.anything(part)
             for part in parts
         ]
@@ -41,5 +41,5 @@ class Rows:
         self.ndim = len(self.shape)
 
     def joined(self) -> np.ndarray:
-        """All of them in one array."""
+        """Return all rows in one array."""
         return np.concatenate(self.parts)

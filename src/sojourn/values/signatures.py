@@ -1,4 +1,4 @@
-"""What a model takes and gives: names, dtypes and shapes. No TensorFlow needed to read it."""
+"""The inputs and outputs of a model: names, dtypes and shapes, readable without TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sojourn.values import html
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One input or output. `None` in a shape is any size; a shape of `None` is any rank."""
+    """One input or output. `None` in a shape means any size; a shape of `None` means any rank."""
 
     dtype: str
     shape: tuple[int | None, ...] | None
@@ -30,7 +30,7 @@ class TensorSpec:
         )
 
     def filled(self, name: str, dimensions: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of an array for this input, its unknown dimensions given in order."""
+        """Return the shape of an array for this input, its unknown dimensions filled in order."""
         if self.shape is None:
             return dimensions
         unknown = self.shape.count(None)
@@ -61,7 +61,7 @@ class Signature:
         return html.card("signature", "", (count, html.CALM), self.html_table())
 
     def html_table(self) -> str:
-        """Inputs and outputs as a table, for a notebook."""
+        """Return the inputs and outputs as a table, for a notebook."""
         rows = [
             [role, name, spec.dtype, str(spec).removeprefix(spec.dtype)]
             for role, specs in (("input", self.inputs), ("output", self.outputs))

@@ -1,4 +1,4 @@
-"""Texts of any length, made short enough to be sent, logged and read."""
+"""Shortening of long texts, so that they can be sent, logged and read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ MOST_OF_AN_ERROR = 100_000  # characters of an error's text, and of its tracebac
 
 
 def shortened(text: str, most: int = MOST_OF_AN_ERROR) -> str:
-    """Its beginning and its end if it is longer than `most`, with what was left out said."""
+    """Keep the beginning and the end of a text longer than `most`; say how much was left out."""
     left_out = len(text) - most
     if left_out <= 0:
         return text
@@ -16,6 +16,6 @@ def shortened(text: str, most: int = MOST_OF_AN_ERROR) -> str:
 
 
 def sendable(text: str) -> str:
-    """The text of an error as it can be sent: not without end, and without the halves of characters
-    that stand for undecodable bytes, in file names say."""
+    """Return an error's text in a form that can be sent: shortened, and with lone surrogates (which
+    stand for undecodable bytes, for example in file names) escaped."""
     return shortened(text).encode(errors="backslashreplace").decode()
