@@ -229,8 +229,7 @@ class Sweep(Generic[R]):
                         yield self._done(index, item)
         finally:
             self._land(flight)
-            # The last line stays visible, even after an error or Ctrl-C: it must show no running
-            # calls.
+            # The last line stays visible, even after an error or Ctrl-C: no call must seem to run.
             show_now()
 
     def _next(self, flight: _Flight[R]) -> int | None:

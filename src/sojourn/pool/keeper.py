@@ -236,7 +236,7 @@ class Keeper:
                 resident.is_being_measured = True
                 self._driver.jobs.append(partial(self._driver.hands.measure, resident))
 
-    # -- late holders -------------------------------------------------------------------------
+    # -- overdue leases -----------------------------------------------------------------------
 
     def _leases(self) -> list[Terms]:
         return [t for r in list(self._driver.residents.values()) for t in list(r.stay.leases)]

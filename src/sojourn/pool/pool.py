@@ -38,7 +38,7 @@ _BASE_BYTES = 64 * 2**20  # generous: what a worker holds before it loads its mo
 
 
 class Pool:
-    """Sessions of many models under one memory budget. It lives until `close()`, best by `with`.
+    """Sessions of many models under one memory budget. Close it by `close()`, best by `with`.
 
     `memory`, such as `"8GiB"`, is what all sessions together may hold, on the host and on devices;
     without it there is no limit. A session that is not used for `idle_seconds` is closed.
@@ -92,14 +92,14 @@ class Pool:
         version: int | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
-        """Make a model known under a name. It is opened with its first lease.
+        """Register a model under a name. It is opened with its first lease.
 
         A session is shared by all its holders, and up to `copies` are opened when it is busy;
         with `exclusive` each copy has one holder at a time, as a training loop needs it. A
         `pinned` one is never closed for others; `keep_seconds` replaces the pool's idle_seconds.
         `memory` is reserved before opening and is the most a copy may allocate. After `max_runs`
         steps, or once it has grown by `max_growth` bytes, a copy is replaced by a fresh one. All
-        other options are those of `sojourn.open`. A live model is taken as it is now.
+        other options are those of `sojourn.open`. A live model is packed as it is now.
 
         With `version` (1 by default) several versions of a name can be registered; a lease gets
         the highest unless it asks for one.
@@ -119,7 +119,7 @@ class Pool:
     ) -> int:
         """Replace a model by a new version, and return its number; options as for `register`.
 
-        The new version is opened while the old one serves on. When it is ready, new leases get
+        The new version is opened while the old one serves. When it is ready, new leases get
         it, and the old one is closed once its leases have been given back; with `keep_old` it
         stays, for leases that ask for its version. If the new one cannot be opened, is not ready
         within `ready_seconds`, or only when a newer one serves already, this raises an error, and
@@ -214,13 +214,13 @@ class Pool:
         return self._driver.evict(name, _version(version), arguments.timeout(timeout))
 
     def pin(self, name: str, pinned: bool = True, *, version: int | None = None) -> None:
-        """Never close a model for others or for idleness, or do so again with `pinned=False`."""
+        """Never close a model for others or for idleness; `pinned=False` allows it again."""
         arguments.text("a model's name", name)
         self._driver.change(name, _version(version), pinned=bool(pinned))
 
     def keep(self, name: str, seconds: float | None, *, version: int | None = None) -> None:
-        """Keep idle copies of a model for so long from now on: None is the pool's idle_seconds,
-        `math.inf` is forever, 0 closes them with the end of their last lease."""
+        """Set the seconds for which idle copies of a model are kept: None is the pool's setting,
+        `math.inf` is forever, 0 closes them when their last lease ends."""
         arguments.text("a model's name", name)
         if seconds not in (None, math.inf):
             arguments.seconds("seconds", seconds)
@@ -231,7 +231,7 @@ class Pool:
         return self._driver.versions(name)
 
     def stats(self) -> PoolStatus:
-        """What is registered and resident, who holds what, and counts since the pool was made."""
+        """The registered models, the open copies, their holders, and counts since the start."""
         return self._driver.status()
 
     def close(self, *, timeout: float | None = CLOSE_SECONDS) -> None:

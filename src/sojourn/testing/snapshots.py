@@ -17,7 +17,7 @@ from sojourn.session import totals
 from sojourn.testing import ports
 
 # The environment variable that marks a test run. If it is set, all processes started with it are
-# counted, by whatever program they were started and detached. Its value may have a suffix: `run`,
+# counted, even detached ones that other programs started. Its value may have a suffix: `run`,
 # `run.part`.
 RUN = "SOJOURN_TEST_RUN"
 _UNKNOWN = (-1, -1)
@@ -52,9 +52,9 @@ def take_snapshot(*, strict: bool = False) -> Snapshot:
     """Take a snapshot.
 
     A strict one is for tests that have the process and its temporary folder for themselves: then
-    nothing may be left for the garbage collector, no descriptor may have been
-    exchanged for another, and files below the folders may be neither removed nor changed. Existing
-    garbage is collected first.
+    nothing may be left for the garbage collector, no descriptor may have been exchanged for
+    another, and files below the folders may be neither removed nor changed. Existing garbage is
+    collected first.
     """
     if strict:
         gc.collect()
@@ -100,8 +100,8 @@ def held_bytes(pids: Iterable[int]) -> int:
     """Return the memory of these processes that no file backs, including nameless segments.
 
     A segment that is both mapped and open is counted twice, and so cannot hide another; the number
-    only serves to detect growth. It comes from the kernel's counters: walking the
-    page tables is exact, but takes longer than the whole rest of a snapshot.
+    only serves to detect growth. It comes from the kernel's counters: walking the page tables is
+    exact, but takes longer than the whole rest of a snapshot.
     """
     return sum(_resident_bytes(pid) + _open_segments(pid) for pid in pids)
 

@@ -1,10 +1,9 @@
 """Find holders that wait for each other, directly or through the budget.
 
 Pure. Finding a cycle is not enough, since any of several copies, or the bytes of any copy, may
-serve a waiter. Instead: holders that do not wait are assumed to return their leases
-in time; with that, some waiters can be served, and return theirs in turn. Waiters that are
-still not served when nothing changes any more are deadlocked. Among them a cycle is searched, for
-the message.
+serve a waiter. Instead: holders that do not wait are assumed to return their leases in time; with
+that, some waiters can be served, and return theirs in turn. Waiters that are still not served when
+nothing changes any more are deadlocked. Among them a cycle is searched, for the message.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ Pure. Demands are in the order of arrival; the plan names tickets and copies.
    they are returned, and the spare room is kept for the waiter. There is one claim at a time.
 
 A waiter that holds a lease is not delayed by 3 or by a claim, and its own claim comes first:
-others may wait for what it holds, so delaying it only for fairness could deadlock
-them all.
+others may wait for what it holds, so delaying it only for fairness could deadlock them all.
 """
 
 from __future__ import annotations
