@@ -1,1 +1,1 @@
-"""What `make demo` shows: one program, run on raw TensorFlow and then on sojourn."""
+"""The demo of `make demo`: one program, run on raw TensorFlow and on sojourn."""

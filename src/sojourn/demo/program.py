@@ -1,9 +1,9 @@
-"""The program: a TF1-style sweep that trains several models, one after the other.
+"""The demo's program: a TF1-style sweep that trains several models, one after the other.
 
-It is the same for both. `python -m sojourn.demo.program raw 6000 9000` opens TensorFlow's own
-sessions, `... sojourn 6000 9000` opens sojourn's by changing that one name. It tells its progress
-as JSON lines, and between the stages waits for a line on standard input: a comparison of two
-lets one at a time work, so that neither is measured while the other is busy.
+Both sides run the same program. `python -m sojourn.demo.program raw 6000 9000` opens TensorFlow's
+own sessions, `... sojourn 6000 9000` opens sojourn's by changing that one name. It reports its
+progress as JSON lines, and between the stages waits for a line on standard input: a comparison
+lets one side at a time work, so that neither is measured while the other is busy.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 from sojourn.probes import memory
 
 STEPS = 40
-CALLS = 50  # a turn
+CALLS = 50  # per turn
 
 
 def main(which: str, sizes: list[int]) -> None:
-    """Train each model in a session of its own, and measure."""
+    """Train each model in its own session, and measure."""
     import tensorflow.compat.v1 as tf
 
     if which == "sojourn":
@@ -59,7 +59,7 @@ def main(which: str, sizes: list[int]) -> None:
                 tell("calls", seconds=times)
             held = held_bytes() - at_start
         left = 0
-        if which == "sojourn":  # most of it was in the session's worker
+        if which == "sojourn":  # most of the memory was in the session's worker
             held += sess.receipt.held_bytes
             left = sess.receipt.held_bytes - sess.receipt.returned_bytes
         del sess, x, y, train, loss, predictions
@@ -67,7 +67,7 @@ def main(which: str, sizes: list[int]) -> None:
 
 
 def build(tf: Any, units: int) -> tuple[Any, Any, Any, Any, Any]:
-    """A perceptron with one hidden layer."""
+    """Build a perceptron with one hidden layer."""
     x = tf.placeholder(tf.float32, [None, 784])
     y = tf.placeholder(tf.int64, [None])
     w1 = tf.get_variable("w1", [784, units], initializer=tf.glorot_uniform_initializer(seed=1))
@@ -79,21 +79,22 @@ def build(tf: Any, units: int) -> tuple[Any, Any, Any, Any, Any]:
 
 
 def warm_up(tf: Any) -> None:
-    """Let TensorFlow start its threads, so that they are not counted as a model's."""
+    """Make TensorFlow start its threads, so that their memory does not count as a model's."""
     tf.disable_eager_execution()
     with tf.Graph().as_default(), tf.Session() as sess:
         sess.run(tf.matmul(tf.ones([64, 64]), tf.ones([64, 64])))
 
 
 def held_bytes() -> int:
-    """What this process holds that no file backs."""
+    """Return the memory of this process that no file backs."""
     gc.collect()
     reading = memory.of_process()
     return reading.anonymous_bytes if reading else 0
 
 
 def standing_bytes(which: str) -> int:
-    """What the zygote holds as long as the program runs, whether a session is open or not."""
+    """Return the zygote's memory, which is held as long as the program runs, even without any
+    session."""
     if which == "raw":
         return 0
     from sojourn.process.zygote import zygote
@@ -103,7 +104,7 @@ def standing_bytes(which: str) -> int:
 
 
 def wait_for_turn() -> str:
-    """What to do next. Exits if the other side is gone."""
+    """Wait for the next command and return it. Exits if the comparing process is gone."""
     line = sys.stdin.readline()
     if not line:
         raise SystemExit
@@ -111,7 +112,7 @@ def wait_for_turn() -> str:
 
 
 def tell(kind: str, **facts: Any) -> None:
-    """One line of progress."""
+    """Write one line of progress."""
     print(json.dumps({"kind": kind, **facts}), flush=True)
 
 

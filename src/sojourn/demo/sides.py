@@ -1,4 +1,4 @@
-"""The two runs of the demo's program, each in a process of its own, that work in turns."""
+"""The two sides of the demo: its program in two processes that work in turns."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Facts = dict[str, Any]
 
 
 class SideFailed(Exception):
-    """One of the programs ended before its time; the message has what it wrote."""
+    """One of the programs ended too early; the message has what it wrote to stderr."""
 
 
 class Side:
-    """One program: what it reports, and its turn to work."""
+    """One running program: its reports, and the commands that it gets."""
 
     def __init__(self, which: str, sizes: Sequence[int]) -> None:
         self.which = which
         self.imported: Facts = {}
         self.models: list[Facts] = []
-        self._errors = tempfile.TemporaryFile("w+")  # a pipe that is not read would fill up
+        self._errors = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would fill up
         self._program = subprocess.Popen(
             [sys.executable, "-m", "sojourn.demo.program", which, *map(str, sizes)],
             stdin=subprocess.PIPE,
@@ -40,7 +40,7 @@ class Side:
         )
 
     def wait_for(self, kind: str) -> Iterator[Facts]:
-        """Its messages up to the first of this kind, inclusive."""
+        """Yield its messages up to the first one of this kind, inclusive."""
         assert self._program.stdout is not None
         for line in self._program.stdout:
             facts = json.loads(line)
@@ -52,21 +52,21 @@ class Side:
         raise SideFailed(f"the {self.which} program ended with code {code}\n{self._errors.read()}")
 
     def next_of(self, kind: str) -> Facts:
-        """The next of this kind."""
+        """Wait for the next message of this kind and return it."""
         *_, facts = self.wait_for(kind)
         return facts
 
     def work(self, what: str) -> None:
-        """It is its turn."""
+        """Give it the turn, with this command."""
         assert self._program.stdin is not None
         try:
             self._program.stdin.write(what + "\n")
             self._program.stdin.flush()
         except BrokenPipeError:
-            pass  # it has ended; waiting for its answer says how
+            pass  # it has ended; `wait_for` raises the error
 
     def end(self) -> None:
-        """It has nothing more to do. Its workers, should it have any, end with it."""
+        """Kill the program. Its workers, if it has any, end with it."""
         self._program.kill()
         self._program.communicate()
         self._errors.close()
@@ -74,12 +74,12 @@ class Side:
 
 @contextmanager
 def both(sizes: Sequence[int] = HIDDEN_UNITS) -> Iterator[tuple[Side, Side]]:
-    """Raw TensorFlow and sojourn, both started; they end with the block."""
+    """Start both sides, raw TensorFlow and sojourn; they end with the block."""
     sides: list[Side] = []
     try:
         sides += (
             Side(which, sizes) for which in ("raw", "sojourn")
-        )  # one that fails ends the other
+        )  # not a list: if the second fails, the first is in `sides`
         for side in sides:
             side.imported = side.next_of("imported")
         yield sides[0], sides[1]
@@ -89,7 +89,7 @@ def both(sizes: Sequence[int] = HIDDEN_UNITS) -> Iterator[tuple[Side, Side]]:
 
 
 def compare(sides: Sequence[Side], on_step: Callable[[Side, Facts], None]) -> list[Facts]:
-    """Train one model on each, call it in turns, close it: what each side has measured."""
+    """Train one model on each side, call it in turns and close it; return the measurements."""
     for side in sides:
         side.work("train")
         for facts in side.wait_for("trained"):
@@ -100,7 +100,7 @@ def compare(sides: Sequence[Side], on_step: Callable[[Side, Facts], None]) -> li
         for side in sides:
             side.work("call")
             took = side.next_of("calls")["seconds"]
-            if turn:  # the first is for getting warm, on both
+            if turn:  # the first turn is a warm-up, on both sides
                 seconds[side.which] += took
     results = []
     for side in sides:

@@ -1,9 +1,9 @@
-"""Any function in a worker of its own, which ends with the call.
+"""Isolated functions: each call runs in its own worker, which ends with the call.
 
-`isolated.py` is what the user holds, `calling.py` is one call from the fork to the receipt,
-`streaming.py` a call that yields, `submitting.py` one in the background, `sending.py` how the
-function and its arguments get there. `sweeping.py` is many calls beside each other, of the items in
-`items.py`; `stored.py` and `results_file.py` keep their results, `progress.py` shows how far it is.
+`isolated.py` has the wrapper that users hold, `calling.py` one call from the fork to the receipt,
+`streaming.py` a call that yields, `submitting.py` a call in the background; `sending.py` packs the
+function and its arguments. `sweeping.py` makes many calls in parallel, for the items in
+`items.py`; `stored.py` and `results_file.py` keep their results, `progress.py` shows the progress.
 """
 
 from sojourn.functions.isolated import Isolated, isolated

@@ -1,4 +1,4 @@
-"""The worker of a call: asked to end when the call is over, killed when it was given up."""
+"""The worker of a call: asked to end after the call, killed if the call was given up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CallBackend(WorkerBackend):
 
 
 class _LabelledOutput(Output):
-    """Whole lines, each with a label before it: several workers print at the same time."""
+    """Writes whole lines with a label before each, because several workers print at a time."""
 
     def __init__(self, plain: Output, label: str) -> None:
         self.out, self.err = plain.out, plain.err
@@ -47,12 +47,13 @@ class _LabelledOutput(Output):
             super().write("".join(f"{self._label}{_left(line)}\n" for line in lines), target)
 
     def show_rest(self) -> None:
-        """What was printed last, if its line has not ended."""
+        """Write the last lines that have no newline yet."""
         for target in list(self._begun):
-            with suppress(Exception):  # a stream that takes nothing, as in `show`
+            with suppress(Exception):  # a stream that cannot be written to, as in `show`
                 self.write("\n", target)
 
 
 def _left(line: str) -> str:
-    """What is left to see of a line that was drawn again and again, as progress bars do."""
+    """Return what stays visible of a line that was redrawn with carriage returns, as by progress
+    bars."""
     return line.rstrip("\r").rpartition("\r")[2]

@@ -1,4 +1,4 @@
-"""One call: a worker from the fork to the receipt. It is gone when the call is over."""
+"""One call of an isolated function: its worker, from the fork to the receipt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _counter = itertools.count(1)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a call, as the engine reports it."""
+    """The outcome of a call, as the engine reports it."""
 
     kind: str
     message: str = ""
@@ -35,9 +35,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Call:
-    """The worker of one call. The code that starts it ends it, whatever happens in between."""
+    """One call and its worker. The code that calls `start` always calls `end` as well."""
 
-    _stay: Stay | None = None  # also of one that was interrupted while it was being made
+    _stay: Stay | None = None  # the class attribute serves a call interrupted in __init__
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Call:
         keep_receipt: Callable[[Receipt], None],
         label: str = "",
     ) -> None:
-        """`label` stands before each line that the function prints."""
+        """`label` is written before each line that the function prints."""
         self.name = name
         self._label = label
         self._options = options
@@ -57,7 +57,7 @@ class Call:
         self._is_cut_off = False
 
     def start(self) -> None:
-        """Fork the worker. If this raises, it is gone already."""
+        """Fork the worker. If this raises, no worker is left."""
         require_process_isolation()
         from sojourn.functions.backend import CallBackend
 
@@ -80,18 +80,18 @@ class Call:
 
         try:
             stay.beginning.open(new_backend, options.engine_arguments())
-            stay.ending.watch(self, stay.ending.dropped)  # a Ctrl-C may come before the end
+            stay.ending.watch(self, stay.ending.dropped)  # a Ctrl-C may prevent `end`
             self._stay = stay
         except BaseException as error:
             self._stay = None
-            stay.beginning.abandon(error)  # an interrupt may come when it has just been opened
+            stay.beginning.abandon(error)  # interrupted, perhaps just after it was opened
             self._backend = None
             raise
 
     def ask(
         self, operation: str, arguments: dict[str, Any], arrays: Sequence[np.ndarray]
     ) -> tuple[str, Any]:
-        """The kind of the outcome and its value. What the function raised is raised here."""
+        """Send a request; return the outcome's kind and value. Raises the function's error."""
         assert self._stay is not None
         timeout = self._options.timeout
         try:
@@ -103,13 +103,13 @@ class Call:
     async def aask(
         self, operation: str, arguments: dict[str, Any], arrays: Sequence[np.ndarray]
     ) -> tuple[str, Any]:
-        """The same, awaited."""
+        """Like `ask`, awaited."""
         return self.unpacked(*await self.aanswer(operation, arguments, arrays))
 
     async def aanswer(
         self, operation: str, arguments: dict[str, Any], arrays: Sequence[np.ndarray]
     ) -> tuple[Outcome, Sequence[np.ndarray]]:
-        """The same as it came from the worker, for those who hand it on."""
+        """Like `aask`, but return the worker's answer as it arrived, to be forwarded."""
         assert self._stay is not None
         timeout = self._options.timeout
         try:
@@ -125,7 +125,7 @@ class Call:
         )
 
     def unpacked(self, outcome: Outcome, results: Sequence[np.ndarray]) -> tuple[str, Any]:
-        """The kind of the outcome and its value. What the function raised is raised here."""
+        """Return the outcome's kind and value. Raises the function's error."""
         if outcome.kind == ERROR:
             raise _as_error(outcome, results)
         if not results:
@@ -138,7 +138,7 @@ class Call:
             ) from error
 
     def end(self, *, abruptly: bool = False) -> None:
-        """End the worker and hand over the receipt. May be called twice."""
+        """End the worker and pass its receipt to `keep_receipt`. May be called twice."""
         stay, backend = self._stay, self._backend
         if stay is None or backend is None:
             return
@@ -151,16 +151,16 @@ class Call:
         try:
             to_the_end(close, self.cut_off)
         finally:
-            self._backend = None  # an error that the user keeps would keep its memory too
+            self._backend = None  # an error kept by the user would keep its memory
 
     async def __aenter__(self) -> Call:
-        """Start the worker while the event loop goes on."""
+        """Start the worker without blocking the event loop."""
         from sojourn.process.aside import aside
 
         try:
             await aside(self.start, lambda _: self.end(abruptly=True))
         except BaseException:
-            self.cut_off()  # cancelled: it ends before it has begun
+            self.cut_off()  # cancelled: the worker is killed as soon as it exists
             raise
         return self
 
@@ -168,14 +168,14 @@ class Call:
         await self.aend(error)
 
     async def aend(self, error: BaseException | None = None) -> None:
-        """End the worker while the event loop goes on, at once if it is not in order."""
+        """End the worker without blocking the event loop; kill it unless it is in order."""
         from sojourn.process.aside import aside
 
         is_in_order = error is None or is_own(error)
         await aside(lambda: self.end(abruptly=not is_in_order))
 
     def cut_off(self) -> None:
-        """End the worker now, from any thread; a call that waits for it gets an error."""
+        """Kill the worker now, from any thread; a call that waits for it gets an error."""
         self._is_cut_off = True
         backend = self._backend
         if backend is not None:
@@ -183,18 +183,18 @@ class Call:
 
 
 def is_own(error: BaseException) -> bool:
-    """Whether the function itself raised it, so that its worker is in order."""
+    """Whether the function itself raised the error, so that its worker is in order."""
     return isinstance(error.__cause__, RemoteTraceback)
 
 
 def _as_error(outcome: Outcome, results: Sequence[np.ndarray]) -> BaseException:
-    """The error of the function, in its own type if that exists here."""
+    """Return the function's error, in its own type if that exists in this process."""
     error: object = None
     if results:
         try:
             error = parcels.unpack(results)
         except Exception:
-            pass  # its class does not exist here: described instead
+            pass  # its class does not exist here: described by its message instead
     if not isinstance(error, BaseException):
         error = EngineError(outcome.message)
     error.__cause__ = RemoteTraceback(with_cells(outcome.traceback))

@@ -1,4 +1,4 @@
-"""`sojourn.isolated`: the decorator, and the function that it makes."""
+"""`sojourn.isolated`: the decorator, and the wrapped function that it returns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OnError = Literal["raise", "return", "skip"]
 
 
 class Elsewhere(Protocol):
-    """Other machines that calls can be made on: what `sojourn.cluster.connect` gives."""
+    """Other machines on which calls can run, as returned by `sojourn.cluster.connect`."""
 
     def workers(self, device: str) -> int: ...
 
@@ -46,7 +46,7 @@ class Elsewhere(Protocol):
 
 
 class _Last:
-    """Where the receipt of the last call is kept, shared by a function and its bound methods."""
+    """The receipt of the last call, shared by a function and its bound methods."""
 
     __slots__ = ("receipt",)
 
@@ -58,7 +58,7 @@ class _Last:
 
 
 class Isolated(Generic[P, R]):
-    """A function that runs in a worker of its own, each call anew. Calls may run side by side."""
+    """A function of which each call runs in its own new worker. Calls may run in parallel."""
 
     __wrapped__: Callable[P, R]
     __name__: str
@@ -83,16 +83,16 @@ class Isolated(Generic[P, R]):
         function: Callable[..., Any] = self._function
         call = self._new_call(caller())
         if _yields(function):
-            # Like a generator's, its body does not begin before the first item is asked for.
+            # As with any generator, the body begins when the first item is requested.
             return Stream(  # type: ignore[return-value]
                 call, lambda: pack_call(function, args, kwargs, self._name)
             )
         return self._run(call, args, kwargs)  # type: ignore[no-any-return]
 
     async def acall(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The same, awaited: no thread waits for the function.
+        """Call it in a new worker, awaited: no thread waits for the function.
 
-        Of a function that yields, loop over the call itself: `async for item in function(...)`.
+        For a function that yields, loop over the call itself: `async for item in function(...)`.
         """
         self._require_plain("acall")
         parcel = pack_call(self._function, args, kwargs, self._name)
@@ -135,16 +135,16 @@ class Isolated(Generic[P, R]):
         on: Elsewhere | None = None,
         repeatable: bool = False,
     ) -> list[Any]:
-        """Call it for every item, up to `workers` at a time; the results in the items' order.
+        """Call it for every item, up to `workers` at a time; return the results in item order.
 
         Like the built-in `map`, several iterables give several arguments; items of `sojourn.grid`
         are passed by keyword. With `on_error="raise"` the first error ends all other calls and is
         raised; `"return"` puts errors into the list in place of results, `"skip"` leaves them out.
         `results` names a file that keeps every result, from which a rerun continues. Progress is
         shown on terminals and in notebooks unless `quiet`. With `on`, a connection to a cluster,
-        the calls are made on its nodes; those of a node that is lost have an unknown outcome, and
-        are made again only if the function is `repeatable`. Whatever is raised, a Ctrl-C included,
-        has a `sweep` attribute with the results so far.
+        the calls run on its nodes; calls on a node that is lost have an unknown outcome, and
+        are repeated only if the function is `repeatable`. Any exception that this raises, including
+        KeyboardInterrupt, has a `sweep` attribute with the results so far.
         """
         return self.sweep(
             *iterables,
@@ -166,9 +166,9 @@ class Isolated(Generic[P, R]):
         on: Elsewhere | None = None,
         repeatable: bool = False,
     ) -> Sweep[R]:
-        """The same as an object: loop over it for results as they come, or `run()` it.
+        """Like `map`, as an object: loop over it for results as they arrive, or `run()` it.
 
-        It keeps its results when it is interrupted, and goes on from there when it is run again.
+        It keeps its results when it is interrupted, and continues from there when it is run again.
         """
         elsewhere = None if on is None else on.workers(self._options.device)
         settings = Settings.checked(self._name, workers, quiet, on_error, elsewhere)
@@ -187,7 +187,7 @@ class Isolated(Generic[P, R]):
         return Sweep(prepare, iterables, settings, stored)
 
     def submit(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Call it in the background. As many such calls run at a time as there are processors."""
+        """Call it in the background. At most one such call per processor runs at a time."""
         self._require_plain("submit")
         require_process_isolation()
         place = caller()
@@ -199,7 +199,7 @@ class Isolated(Generic[P, R]):
 
     @property
     def receipt(self) -> Receipt | None:
-        """The account of the call that ended last, on whichever thread; None before the first."""
+        """The receipt of the call that ended last, on any thread; None before the first."""
         return self._last.receipt
 
     def _new_call(self, place: Place, label: str = "") -> Call:
@@ -231,7 +231,7 @@ class Isolated(Generic[P, R]):
     def __get__(self, instance: Any, owner: type | None = None) -> Isolated[Any, Any]:
         if instance is None:
             return self
-        # A bound method would be pickled by its name, and that name means this wrapper.
+        # A partial: a bound method would be pickled by its name, which refers to this wrapper.
         bound: Isolated[Any, Any] = Isolated(
             functools.partial(self._function, instance),
             self._options,
@@ -242,7 +242,7 @@ class Isolated(Generic[P, R]):
         return bound
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By value: its module may be one that only this process has.
+        # By value: its module may exist only in this process.
         return Isolated, (self._function, self._options)
 
     def __repr__(self) -> str:
@@ -284,20 +284,20 @@ def isolated(
     seed: int | None = None,
     deterministic: bool = False,
 ) -> Any:
-    """Make a function run in a worker of its own, which leaves nothing behind.
+    """Make a function run in its own worker process, which leaves nothing behind.
 
     Use it as `@isolated`, as `@isolated(memory="4GiB")` or as `isolated(function)(...)`. Arguments
-    and results are anything that can be pickled; arrays cross through shared memory. What it
-    prints appears here, what it raises is raised here, what it yields arrives item by item.
+    and results are anything that can be pickled; arrays cross through shared memory. The
+    function's output appears here, its errors are raised here, items it yields arrive one by one.
 
-    `timeout`: seconds after which a call (each item, of a generator) is ended as StepTimeout.
-    `memory`: the most the worker may allocate, such as `"4GiB"`. `device`: what it sees, `"auto"`
-    (all that this process sees), `"cpu"`, `"gpu"` (the one with the most room), `"gpu:1"` or
-    `"gpu:GPU-<uuid>"`. `seed`: seeds Python, numpy and TensorFlow before each call, so that the
-    same work gives the same bits; `deterministic`, with a seed, has TensorFlow use deterministic
-    ops only.
+    `timeout`: seconds after which a call (for a generator: each item) ends with StepTimeout.
+    `memory`: the most the worker may allocate, such as `"4GiB"`. `device`: the devices it sees,
+    `"auto"` (all that this process sees), `"cpu"`, `"gpu"` (the one with the most free memory),
+    `"gpu:1"` or `"gpu:GPU-<uuid>"`. `seed`: seeds Python, numpy and TensorFlow before each call, so
+    that the same work gives the same bits; `deterministic`, with a seed, makes TensorFlow use
+    deterministic ops only.
     """
-    code_capture.note()  # now: a file may be edited before the first call
+    code_capture.note()  # now, because a file may be edited before the first call
     options = Options(
         timeout=timeout,
         memory=memory,
@@ -312,8 +312,8 @@ def isolated(
 
 
 def _wear(wrapper: Isolated[Any, Any], function: Any) -> None:
-    """Take on its name, its words and those of its attributes that hide none of the wrapper's own:
-    it may be an object with a `map` or `_settings` of its own."""
+    """Copy the function's name, docstring and attributes to the wrapper, except attributes that
+    would hide the wrapper's: the function may be an object with a `map` or `_settings`."""
     own = dir(Isolated)
     facts = getattr(function, "__dict__", {})
     vars(wrapper).update({name: facts[name] for name in facts if name not in own})

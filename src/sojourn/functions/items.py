@@ -1,4 +1,4 @@
-"""The items of a sweep: how they become arguments, and how they are recognised and named."""
+"""The items of a sweep: how they become arguments, are described, and are recognised in reruns."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _NAMED_AT_MOST = 60  # characters of an item in messages
 
 
 class Keywords(dict[str, Any]):
-    """One item of a sweep that is passed by keyword: `f(**item)`. Otherwise a plain dict."""
+    """A dict that a sweep passes as keyword arguments: `f(**item)`."""
 
 
 def grid(**choices: Iterable[Any]) -> list[Keywords]:
-    """Every combination of the choices, for `map` and `sweep`; the last name varies fastest."""
+    """Return all combinations of the choices, for `map` and `sweep`; the last name varies
+    fastest."""
     for name, values in choices.items():
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise TypeError(f"grid() takes a list of choices for {name!r}, not {values!r}")
@@ -31,7 +32,7 @@ def grid(**choices: Iterable[Any]) -> list[Keywords]:
 
 
 def as_call(item: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call: what is `Keywords` by keyword, the rest by position."""
+    """Return the arguments of a call: `Keywords` by keyword, all others by position."""
     kwargs: dict[str, Any] = {}
     for part in item:
         if isinstance(part, Keywords):
@@ -42,12 +43,12 @@ def as_call(item: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def as_given(item: tuple[Any, ...]) -> Any:
-    """The item as it came: alone if there is one iterable, else a tuple."""
+    """Return the item as users gave it: the single value of one iterable, or else a tuple."""
     return item[0] if len(item) == 1 else item
 
 
 def described(item: tuple[Any, ...]) -> str:
-    """The arguments in a few words, such as `0.1, depth=2`."""
+    """Describe the arguments briefly, such as `0.1, depth=2`."""
     args, kwargs = as_call(item)
     parts = [*map(_words, args), *(f"{name}={_words(value)}" for name, value in kwargs.items())]
     text = ", ".join(parts)
@@ -58,19 +59,20 @@ def _words(value: Any) -> str:
     if isinstance(value, np.ndarray) and value.size > 4:
         return f"array of {value.dtype} {value.shape}"
     if type(value) in (str, bytes, bytearray, list, tuple):
-        value = value[: _NAMED_AT_MOST + 1]  # of the rest, which may be megabytes, nothing is seen
+        value = value[: _NAMED_AT_MOST + 1]  # the rest, perhaps megabytes, is not shown
     try:
         text = repr(value)
-    except Exception:  # code of the user's
+    except Exception:  # the user's __repr__
         text = f"a {type(value).__name__}"
     return " ".join(text.split())
 
 
-# -- recognising them again --------------------------------------------------------------------
+# -- recognising items in a rerun --------------------------------------------------------------
 
 
 def key(*values: Any) -> bytes:
-    """A digest of plain values that is the same in every process. Raises TypeError for others."""
+    """Return a digest of plain values that is the same in every process. Raises TypeError for
+    other values."""
     digest = hashlib.sha256()
     try:
         _feed(digest, values)
@@ -82,8 +84,8 @@ def key(*values: Any) -> bytes:
 
 
 def _feed(digest: Any, value: Any) -> None:
-    """Add a value: its kind, then its parts. What pickles alike need not be equal, and what is
-    equal need not pickle alike, so neither pickles nor hashes will do."""
+    """Add a value to the digest: its kind, then its parts. Not its pickle: values with the same
+    pickle need not be equal, and equal values need not have the same pickle."""
     kind = type(value)
     digest.update(f"{kind.__module__}.{kind.__qualname__}(".encode())
     if value is None or kind in (bool, int, float, complex, str):
@@ -129,15 +131,15 @@ def _feed_name(digest: Any, value: Any) -> None:
 
 
 def _feed_parts(digest: Any, value: Any) -> None:
-    """Any other object, as the parts that pickle would make it of."""
-    reduced = copyreg.dispatch_table.get(type(value))  # of a regular expression, say
+    """Add any other object, as the parts from which pickle would rebuild it."""
+    reduced = copyreg.dispatch_table.get(type(value))  # such as of a regular expression
     parts: Any = value.__reduce_ex__(4) if reduced is None else reduced(value)
     if isinstance(parts, str):
         digest.update(parts.encode())
         return
     made_by, args, state, items, pairs = (*parts, None, None, None)[:5]
     digest.update(getattr(made_by, "__qualname__", "").encode())
-    # The class is the first argument of most, and has been added.
+    # Usually the first argument is the class, which has been added already.
     _feed_all(digest, [arg for arg in args if arg is not type(value)])
     _feed(digest, dict(state) if isinstance(state, Mapping) else state)
     _feed_all(digest, list(items or ()))

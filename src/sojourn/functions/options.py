@@ -1,4 +1,4 @@
-"""What a call may take, and where it runs."""
+"""The limits, device and seed of the calls of an isolated function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Options:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        # Plain numbers from here on, whatever came: they are sent, to other machines too.
+        # Convert to plain numbers: options are sent, even to other machines.
         settle = partial(object.__setattr__, self)
         if self.timeout is not None:
             settle("timeout", arguments.seconds("timeout", self.timeout))
@@ -34,7 +34,7 @@ class Options:
         settle("seed", arguments.seed(self.seed, self.deterministic))
         if self.name is not None:
             arguments.text("name", self.name)
-        _ = self.memory_bytes  # what is wrong with it is said now
+        _ = self.memory_bytes  # raises now if it is invalid
 
     @property
     def memory_bytes(self) -> int | None:
@@ -42,13 +42,13 @@ class Options:
         return None if self.memory is None else arguments.memory("memory", self.memory)
 
     def choice(self) -> Choice:
-        """Where the call runs. A function may use several devices, so `"auto"` hides none."""
+        """Choose the device of the call. A function may use several, so `"auto"` hides none."""
         wanted, visible = self.device.lower(), os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus = () if wanted == "cpu" else gpu.found()
         return everything(gpus, visible) if wanted == "auto" else choose(wanted, gpus, visible)
 
     def engine_arguments(self) -> Load:
-        """What the engine needs before the call."""
+        """Return what the engine needs before the call."""
         return Load(
             kind="calling",
             seed=self.seed,

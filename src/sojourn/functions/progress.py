@@ -1,6 +1,6 @@
-"""How far a sweep is: a bar on a terminal, a line below the cell in a notebook, else nothing.
+"""The progress of a sweep: a bar on a terminal, a line below the cell in a notebook, else nothing.
 
-What cannot be shown, on a stream that is closed or lacks a character, costs no result.
+A failure to show it, as on a closed stream or one that lacks a character, never costs a result.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 _WIDTH = 30  # characters of the bar in a notebook
-_CELL_SECONDS = 0.2
+_CELL_SECONDS = 0.2  # between two updates of the line in a notebook
 STARTING = "starting the first worker"
-Show = Callable[[int, int, int], None]  # how many calls are done, have failed, run
+Show = Callable[[int, int, int], None]  # number of calls done, failed, running
 
 
 @contextmanager
 def showing(name: str, total: int | None, quiet: bool) -> Iterator[Show]:
-    """Show it from now on, while the first worker is still being started."""
+    """Show the progress within the block, beginning before the first worker is started."""
     shown = ExitStack()
     show: Show | None = None
     with suppress(Exception):
@@ -64,7 +64,7 @@ def _terminal(name: str, total: int | None) -> Iterator[Show]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[state]}"),
         console=Console(stderr=True),
-        # What the workers print goes above the bar, unless it goes to a file or a pipe.
+        # The workers' output goes above the bar, unless stdout is a file or a pipe.
         redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
     )
     with bar:
@@ -75,7 +75,7 @@ def _terminal(name: str, total: int | None) -> Iterator[Show]:
 
 
 class _Cell:
-    """A line that changes in place. Needs no widgets."""
+    """A line of a notebook that is updated in place. Needs no widgets."""
 
     def __init__(self, name: str, total: int | None) -> None:
         from IPython.display import display

@@ -1,8 +1,8 @@
 """Results of a sweep in a file, from which a rerun continues.
 
-A line that says what it is, then one record for each result, appended and synced when the result
-arrives. A record that was cut short, by `kill -9` or a full disk, is dropped by its checksum, and
-the next one takes its place; one that is damaged between others is passed over, whatever of it is
+The file has a header line, then one record for each result, appended and synced when the result
+arrives. A truncated record, after `kill -9` or on a full disk, is detected by its checksum and
+overwritten by the next one; a damaged record between others is skipped, whichever part of it is
 damaged. Results are pickles: read only files that you trust.
 """
 
@@ -27,10 +27,10 @@ from sojourn.errors import ResultsError
 
 VERSION = 1
 _MAGIC = b"sojourn results "
-_HEADER_AT_MOST = 4096
-# length and checksum of what follows the head, and the key of the item
+_HEADER_AT_MOST = 4096  # bytes of the header line
+# the head of a record: length and checksum of the pickle after it, and the key of the item
 _HEAD = struct.Struct("<QI32s")
-_PICKLED = b"\x80\x05"  # how all that follows the heads begins: pickles of protocol 5
+_PICKLED = b"\x80\x05"  # how the pickle of each record begins: protocol 5
 _CHUNK_BYTES = 2**16
 
 
@@ -39,7 +39,7 @@ class _About(msgspec.Struct, frozen=True):
 
 
 class ResultsFile:
-    """The results of one function's sweeps. It is open only while it is read or written."""
+    """The file of results of one function's sweeps. Open only while it is read or written."""
 
     def __init__(self, path: str, function: str) -> None:
         self.path = path
@@ -53,8 +53,8 @@ class ResultsFile:
         self._end = 0  # of the last whole record
 
     def read(self) -> dict[bytes, list[Any]]:
-        """The results by key, those of equal items in the order in which they were written."""
-        if os.path.exists(self.path) and not os.path.isfile(self.path):  # a pipe would never open
+        """Return the results by key, those of equal items in the order of their records."""
+        if os.path.exists(self.path) and not os.path.isfile(self.path):  # open() of a pipe blocks
             what = "a folder" if os.path.isdir(self.path) else "no plain file"
             raise ResultsError(f"{self.path} is {what}; results= needs a file")
         if not os.path.isdir(folder := os.path.dirname(self.path)):
@@ -70,7 +70,7 @@ class ResultsFile:
 
     @contextmanager
     def writing(self) -> Iterator[dict[bytes, list[Any]]]:
-        """Within the block, `append` works, and no other sweep writes. Gives what it contains."""
+        """Lock the file within the block, so that `append` works; yields its results."""
         is_new, owner = not os.path.exists(self.path), os.getpid()
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -88,21 +88,21 @@ class ResultsFile:
         finally:
             self._fd = -1
             if os.getpid() == owner:
-                fcntl.flock(fd, fcntl.LOCK_UN)  # a fork of ours may have it open for long
+                fcntl.flock(fd, fcntl.LOCK_UN)  # a fork of this process may keep it open
             os.close(fd)
 
     def append(self, key: bytes, value: Any) -> None:
-        """Add a result. It is on the disk when this returns."""
+        """Append a result. It is on disk when this returns."""
         payload = _pickled(value)
         checksum = zlib.crc32(payload, zlib.crc32(key))
         self._add(_HEAD.pack(len(payload), checksum, key), payload)
 
     def _add(self, *parts: bytes) -> None:
         at = self._end
-        os.ftruncate(self._fd, at)  # what an interrupted write has left
+        os.ftruncate(self._fd, at)  # remove what an interrupted write left
         for part in parts:
             left = memoryview(part)
-            while left:  # the kernel writes 2 GiB at a time
+            while left:  # one call writes at most 2 GiB
                 written = os.pwrite(self._fd, left, at)
                 left, at = left[written:], at + written
         os.fsync(self._fd)
@@ -121,11 +121,11 @@ class ResultsFile:
                 results.setdefault(key, []).append(self._unpickled(payload))
                 self._end = at = start + length
             else:
-                at = _next_start(fd, at + 1, size)  # its length may be what is damaged
+                at = _next_start(fd, at + 1, size)  # the length itself may be damaged
         return results
 
     def _check_header(self, start: bytes) -> int:
-        """Where the records begin; 0 if there is no whole header yet. Refuses other files."""
+        """Return where the records begin; 0 if the header is incomplete. Refuses other files."""
         if self._header.startswith(start):
             return len(start) if start == self._header else 0
         line, newline, _ = start.partition(b"\n")
@@ -157,7 +157,7 @@ class ResultsFile:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Of a class of the program itself it keeps the name as well: the next run has its own."""
+    """Pickles classes of the main program with their names, since the next run defines its own."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, type) and _of_program(value.__qualname__) is value:
@@ -184,7 +184,7 @@ def _of_program(name: str) -> Any:
 
 
 def _read_all(fd: int, length: int, at: int) -> bytearray:
-    """So many bytes from there; the kernel reads 2 GiB at a time."""
+    """Read this many bytes at an offset; one call reads at most 2 GiB."""
     data = bytearray(length)
     left = memoryview(data)
     while left and (count := os.preadv(fd, [left], at)):
@@ -193,14 +193,14 @@ def _read_all(fd: int, length: int, at: int) -> bytearray:
 
 
 def _next_start(fd: int, at: int, size: int) -> int:
-    """Where a record may begin, from here on; the size of the file if there is none."""
+    """Return the next offset at which a record may begin; the file's size if there is none."""
     place = at + _HEAD.size
     while place < size:
         chunk = _read_all(fd, min(_CHUNK_BYTES, size - place), place)
         found = chunk.find(_PICKLED)
         if found >= 0:
             return place + found - _HEAD.size
-        place += max(1, len(chunk) - 1)  # the last byte may be the first of the two
+        place += max(1, len(chunk) - 1)  # the mark may begin in the last byte
     return size
 
 

@@ -1,7 +1,7 @@
-"""How a function and its arguments are made ready to travel.
+"""Packing of a function and its arguments for a worker.
 
-Functions of `__main__`, of notebooks and of modules without a file go by value, with the globals
-they use; everything else goes by name, and the code of the caller's modules goes along.
+Functions of `__main__`, of notebooks and of modules without a file are sent by value, with the
+globals they use; all others by name, together with the code of the caller's modules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sojourn.errors import InputError
 def pack_call(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str
 ) -> list[np.ndarray]:
-    """The arrays that carry a whole call. Raises InputError that says what cannot travel."""
+    """Pack a whole call into arrays. Raises InputError that names the part that cannot be sent."""
     code = code_capture.packed(function)
     try:
         with by_value_if_needed(function):
@@ -33,7 +33,7 @@ def pack_call(
 
 
 def pack_value(value: Any, name: str) -> list[np.ndarray]:
-    """The arrays that carry one value for a generator."""
+    """Pack one value for a generator into arrays."""
     try:
         return parcels.pack(value)
     except Exception as error:
@@ -44,7 +44,7 @@ def _culprit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
     named = [(f"argument {i + 1}", value) for i, value in enumerate(args)]
     named += [(f"argument {key!r}", value) for key, value in kwargs.items()]
     named += _carried(function)
-    with suppress(TypeError, ValueError):  # it is no function, or a variable has no value yet
+    with suppress(TypeError, ValueError):  # not a function, or a variable has no value yet
         used = inspect.getclosurevars(code_capture.plain(function))
         variables = {**used.globals, **used.nonlocals}.items()
         named += [(f"the variable {key!r}", value) for key, value in variables]
@@ -57,7 +57,7 @@ def _culprit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
 
 
 def _carried(function: Any) -> list[tuple[str, Any]]:
-    """What a partial, a method or an object that can be called takes along."""
+    """Return the named values that a partial, a method or a callable object contains."""
     if isinstance(function, partial):
         bound = (*function.args, *function.keywords.values())
         return [*(("a bound argument", value) for value in bound), *_carried(function.func)]

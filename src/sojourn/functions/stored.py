@@ -1,4 +1,4 @@
-"""Which items of a sweep have a result in its file."""
+"""The results file of one sweep: which items already have a result in it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Item = tuple[Any, ...]
 
 
 class Stored:
-    """A results file as one sweep sees it. Equal items have one result each."""
+    """A results file as used by one sweep. Each of several equal items has its own result."""
 
     def __init__(self, path: Any, function: Callable[..., Any], options: Options) -> None:
         self.path = arguments.path("results", path)
         self._file = ResultsFile(self.path, _name(function))
         try:
-            # What a call depends on besides its item, as it is now.
+            # The present values that a call depends on besides its item.
             self._context = (_bound(function), options.seed, options.deterministic)
         except Exception as error:
             raise TypeError(
@@ -35,21 +35,21 @@ class Stored:
             ) from error
         self._found: dict[bytes, list[Any]] = {}
         self._used: Counter[bytes] = Counter()
-        self._keys: dict[int, bytes] = {}  # of items that have no result yet, as they were then
+        self._keys: dict[int, bytes] = {}  # of items without a result, as first seen
 
     def read(self) -> None:
-        """Learn what is in the file."""
+        """Read the results in the file."""
         self._found = self._file.read()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Within the block results can be added, and no other sweep adds any."""
+        """Lock the file within the block, so that results can be added."""
         with self._file.writing() as self._found:
             yield
 
     def recall(self, index: int, item: Item) -> list[Any]:
-        """The result of an item, alone in a list; an empty list if there is none. What changes of
-        the item from now on does not matter."""
+        """Return the stored result of an item in a list, or an empty list. Later changes of the
+        item do not matter."""
         known = self._keys.get(index) or self._key(item)
         place = self._used[known]
         found = self._found.get(known, [])[place : place + 1]
@@ -60,7 +60,7 @@ class Stored:
         return found
 
     def add(self, index: int, value: Any) -> None:
-        """Add the result of an item that had none. It is on the disk when this returns."""
+        """Add the result of an item that had none. It is on disk when this returns."""
         known = self._keys.pop(index)
         self._used[known] += 1
         self._file.append(known, value)
@@ -84,8 +84,9 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _bound(function: Any) -> list[bytes]:
-    """What is bound to it: the arguments of a partial, the object of a method, what it has closed
-    over, its defaults. Of each a digest: it goes into the key of every item, and may be large."""
+    """Return digests of the values bound to a function: the arguments of a partial, the object of
+    a method, its closure, its defaults. Digests, because the values may be large and are part of
+    the key of every item."""
     if isinstance(function, partial):
         return [key(function.args, function.keywords), *_bound(function.func)]
     if inspect.ismethod(function):
@@ -97,20 +98,21 @@ def _bound(function: Any) -> list[bytes]:
 
 
 def _closed_over(function: FunctionType, above: tuple[FunctionType, ...] = ()) -> tuple[Any, ...]:
-    """What it has closed over, by name, and its defaults; `above` are those it is reached by."""
+    """Return the variables of a function's closure, by name, and its defaults. `above` are the
+    functions whose closures led to it."""
     above = (*above, function)
     found: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             value = cell.cell_contents
         except ValueError:
-            continue  # there is nothing in it yet
+            continue  # the cell has no value yet
         if isinstance(value, ModuleType):
             value = value.__name__
         elif not isinstance(value, FunctionType):
-            value = getattr(value, "__wrapped__", value)  # an isolated or a cached one
+            value = getattr(value, "__wrapped__", value)  # an isolated or cached function
         if isinstance(value, FunctionType) and "<lambda>" not in value.__qualname__:
             value = value not in above and (_name(value), *_closed_over(value, above))
-        if name != "__class__":  # its name tells
+        if name != "__class__":  # the class is known from the function's name
             found[name] = value
     return found, function.__defaults__, function.__kwdefaults__

@@ -1,4 +1,4 @@
-"""A call that yields: the generator runs in the worker, the caller asks for item after item."""
+"""A call that yields: the generator runs in the worker, the caller requests item after item."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from sojourn.process.nets import net
 
 
 class Stream(Generator[Any, Any, Any]):
-    """A generator whose body is in a worker. It lives until it is exhausted, closed or forgotten.
+    """A generator whose body runs in a worker, until it is exhausted, closed or garbage-collected.
 
-    Nothing starts before the first item is asked for. Closing runs the generator's own clean-up
-    in the worker and then ends it.
+    The worker starts when the first item is requested. Closing runs the generator's own clean-up
+    in the worker and then ends the worker.
     """
 
     def __init__(self, call: Call, begin: Callable[[], Sequence[np.ndarray]] | None) -> None:
         self._call: Call | None = call
-        self._begin = begin  # makes the parcel of the call; None once the generator exists
+        self._begin = begin  # packs the call; None once the generator exists
         self._name = call.name
         self._turn = threading.Lock()
         self._when_gone: weakref.finalize[..., Any] | None = None
@@ -34,7 +34,7 @@ class Stream(Generator[Any, Any, Any]):
             self._has_begun(call)
 
     def send(self, value: Any) -> Any:
-        """Resume it with a value and give its next item."""
+        """Resume the generator with a value and return its next item."""
         if value is None:
             return self._resume(NEXT, ())
         if self._begin is not None:
@@ -42,7 +42,7 @@ class Stream(Generator[Any, Any, Any]):
         return self._resume(SEND, pack_value(value, self._name))
 
     def throw(self, error: Any, value: Any = None, traceback: Any = None) -> Any:
-        """Raise an error where it stands and give its next item."""
+        """Raise an error where the generator waits and return its next item."""
         if isinstance(error, type):
             error = (
                 value if isinstance(value, error) else error() if value is None else error(value)
@@ -54,7 +54,7 @@ class Stream(Generator[Any, Any, Any]):
         return self._resume(THROW, pack_value(error, self._name))
 
     def close(self) -> None:
-        """Let it clean up, and end the worker."""
+        """Close the generator, which runs its clean-up, and end the worker."""
         call = self._call
         self._let_go()
         if call is not None and self._begin is None:
@@ -71,7 +71,7 @@ class Stream(Generator[Any, Any, Any]):
                 kind, value = call.ask("resume", {"how": how}, arrays)
             except BaseException as error:
                 self._let_go()
-                # An error of the function's own leaves a worker that ends by itself.
+                # If the function itself raised the error, its worker can end in order.
                 call.end(abruptly=not is_own(error))
                 raise
             if kind == STREAM_ENDED:
@@ -82,7 +82,7 @@ class Stream(Generator[Any, Any, Any]):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Refuse a second thread or task that asks while one waits, as any generator does."""
+        """Refuse a second thread or task while one waits for an item, as any generator does."""
         if not self._turn.acquire(blocking=False):
             raise ValueError("generator already executing")
         try:
@@ -107,7 +107,7 @@ class Stream(Generator[Any, Any, Any]):
         return self
 
     async def __anext__(self) -> Any:
-        """Its next item, while the event loop goes on."""
+        """Return the next item, without blocking the event loop."""
         with self._alone():
             call = self._call
             if call is None:
@@ -134,7 +134,7 @@ class Stream(Generator[Any, Any, Any]):
         self._require_stream(await call.aask("call", {}, parcel))
 
     async def aclose(self) -> None:
-        """Let it clean up and end the worker, while the event loop goes on."""
+        """Close the generator and end the worker, without blocking the event loop."""
         from sojourn.process.aside import aside
 
         await aside(self.close)
@@ -166,8 +166,8 @@ class Stream(Generator[Any, Any, Any]):
 
 
 def _close_aside(call: Call) -> None:
-    # Reached from a `for` loop left by `break`, and from the garbage collector, perhaps while
-    # this thread holds one of our locks: what may wait is done on another thread.
+    # Called when a `for` loop is left by `break`, and by the garbage collector, perhaps while
+    # this thread holds one of sojourn's locks: blocking work is done on another thread.
     threading.Thread(target=_close, args=(call,), name="sojourn-stream-close").start()
 
 

@@ -1,4 +1,4 @@
-"""Calls in the background: a future for each, and no thread that outlives the last of them."""
+"""Calls in the background, with a future for each. The threads end with the last call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _threads: set[threading.Thread] = set()
 
 
 def submit(work: Callable[[], R]) -> Future[R]:
-    """Have it done by a thread that ends when there is nothing more to do."""
+    """Do the work on a background thread, which ends when no more work is queued."""
     future: Future[R] = Future()
     with _lock:
         try:
@@ -28,8 +28,8 @@ def submit(work: Callable[[], R]) -> Future[R]:
             if len(_threads) < len(os.sched_getaffinity(0)):
                 _start_thread()
         except BaseException as error:
-            if not (_threads and is_no_thread(error)):  # else the others do it
-                future.cancel()  # nobody will ever have it
+            if not (_threads and is_no_thread(error)):  # else the existing threads do it
+                future.cancel()  # the caller does not get it
                 raise
     return future
 
@@ -54,11 +54,11 @@ def _serve() -> None:
         try:
             if future.set_running_or_notify_cancel():
                 _run(future, work)
-        except BaseException:  # of a callback: the other calls still want this thread
+        except BaseException:  # of a callback: other calls still need this thread
             threading.excepthook(
                 threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
             )
-        del future, work  # the future is the caller's: its result goes when they drop it
+        del future, work  # no reference here keeps the result after the caller drops it
 
 
 def _run(future: Future[Any], work: Callable[[], Any]) -> None:
@@ -71,7 +71,7 @@ def _run(future: Future[Any], work: Callable[[], Any]) -> None:
 
 
 def _forget_in_child() -> None:
-    # The threads are the parent's, and so are the calls.
+    # The threads and the calls belong to the parent.
     global _lock
     _lock = threading.Lock()
     _waiting.clear()

@@ -1,7 +1,7 @@
-"""Many calls beside each other, each in its own worker; what is finished is never lost.
+"""Sweeps: many calls in parallel, each in its own worker; finished results are never lost.
 
 The caller's thread takes the items and collects the results, so that Ctrl-C and the iterables stay
-with it; one thread waits for each worker. Between runs a sweep is only data.
+on that thread; one more thread waits for each worker. Between runs a sweep is only data.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Item = tuple[Any, ...]
-# Of an item and its label: the call, and what runs it.
+# Makes the call of an item, with a label for its output, and the function that runs the call.
 Prepare = Callable[[Item, str], tuple[Call, Callable[[], R]]]
 RAISE, RETURN, SKIP = "raise", "return", "skip"
 
-_REFRESH_SECONDS = 0.5
+_REFRESH_SECONDS = 0.5  # the longest wait for a call until the progress is shown again
 
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[R]):
-    """One call of a sweep that is over: `item` as it was given, and its result.
+    """One finished call of a sweep: its `item` as it was given, and its result or error.
 
-    Of items from an iterator whose calls were over in an earlier run, `item` is None.
+    `item` is None if it came from an iterator and its call finished in an earlier run.
     """
 
     index: int
@@ -51,7 +51,7 @@ class Done(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a sweep is done."""
+    """The settings of a sweep."""
 
     name: str
     workers: int
@@ -68,7 +68,8 @@ class Settings:
         on_error: str,
         elsewhere: int | None = None,
     ) -> Settings:
-        """`elsewhere`: as many workers are to be had on other machines, where all calls go."""
+        """Check the settings. `elsewhere` is the number of workers on other machines, if all calls
+        go there."""
         if on_error not in (RAISE, RETURN, SKIP):
             raise ValueError(f'on_error must be "raise", "return" or "skip", not {on_error!r}')
         require_process_isolation()
@@ -81,8 +82,8 @@ class Settings:
 class Sweep(Generic[R]):
     """One call for each item. Calls run only within `run()` and `for` loops over it.
 
-    `results` has what is finished, by the position of the item, also after an error or Ctrl-C;
-    `run()` or a loop then goes on with the rest. What failed is tried again.
+    `results` has the finished results, by the position of the item, even after an error or Ctrl-C;
+    `run()` or a loop then continues with the rest. Failed calls are repeated.
     """
 
     def __init__(
@@ -98,14 +99,14 @@ class Sweep(Generic[R]):
         self._stored = stored
         self.results: dict[int, R] = {}
         self.errors: dict[int, BaseException] = {}
-        # Taken from the iterables and without a result: to do, running, or failed.
+        # Items taken from the iterables, without a result: not started, running, or failed.
         self._open: dict[int, Item] = {}
         self._coming: Iterator[tuple[int, Item]] = enumerate(zip(*iterables, strict=False))
         self._is_cut_short = False
         self._is_running = False
         self._unstored = 0  # results that could not be added to the file
         self._total = _total(iterables)
-        # Of an iterator neither all items are taken at once, nor are they kept.
+        # Items of an iterator are taken one at a time, and not kept.
         self._items: dict[int, Item] = {}
         if all(map(_has_length, iterables)):
             self._items.update(self._coming)
@@ -116,7 +117,7 @@ class Sweep(Generic[R]):
                 self._recall(index)
 
     def run(self) -> list[Any]:
-        """Make the calls that are left; the results in the order of the items.
+        """Make the remaining calls; return the results in the order of the items.
 
         Errors are raised, are in the list (`on_error="return"`) or are left out of it (`"skip"`).
         """
@@ -132,14 +133,14 @@ class Sweep(Generic[R]):
             raise
 
     def __iter__(self) -> Iterator[Done[R]]:
-        """Each item once, as its call is over; those that have a result already come first."""
+        """Yield each item once, when its call has finished; items that have a result come first."""
         for index in sorted(self.results):
             item = self._items.get(index)
             yield Done(index, None if item is None else as_given(item), self.results[index])
         yield from self._advance()
 
     def __len__(self) -> int:
-        """How many items it has; of an iterator, how many were taken so far."""
+        """The number of items; from an iterator, the number taken so far."""
         return len(self.results) + len(self._open)
 
     def __repr__(self) -> str:
@@ -152,7 +153,8 @@ class Sweep(Generic[R]):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy has, such as that of an error that another process gets: no calls."""
+        """Return the state of a copy, which has no calls: such as of one that belongs to an error
+        and is sent to another process."""
         without: dict[str, Any] = {
             "_prepare": None,
             "_stored": None,
@@ -165,7 +167,7 @@ class Sweep(Generic[R]):
     # -- running -------------------------------------------------------------------------------
 
     def _advance(self) -> Iterator[Done[R]]:
-        """Make the calls that are left. When this returns or raises, no worker is left."""
+        """Make the remaining calls. When this returns or raises, no worker is left."""
         if self._prepare is None:
             raise RuntimeError("this is a copy of a sweep, which has its results and cannot go on")
         if self._is_running:
@@ -182,7 +184,7 @@ class Sweep(Generic[R]):
                     showing(self._settings.name, self._total, self._settings.quiet)
                 )
                 if self._settings.is_local:
-                    _wait_for_zygote()  # here, where Ctrl-C is answered
+                    _wait_for_zygote()  # here, where Ctrl-C can interrupt the wait
                 yield from self._fly(show)
         except GeneratorExit:
             raise
@@ -193,7 +195,7 @@ class Sweep(Generic[R]):
             self._is_running = False
 
     def _fly(self, show: Show) -> Iterator[Done[R]]:
-        # By those who need it: a thread that goes on after the main thread could not import it.
+        # Imported only by sweeps: the module cannot be imported after the main thread has ended.
         from concurrent.futures import ThreadPoolExecutor
 
         flight: _Flight[R] = _Flight(
@@ -227,17 +229,17 @@ class Sweep(Generic[R]):
                         yield self._done(index, item)
         finally:
             self._land(flight)
-            # What is shown last stays there, also after an error or Ctrl-C: nothing runs any more.
+            # The last line stays visible, even after an error or Ctrl-C: no call must seem to run.
             show_now()
 
     def _next(self, flight: _Flight[R]) -> int | None:
-        """The next item to call for."""
+        """Return the index of the next item to make a call for, or None."""
         for index in self._open:
             if index not in flight.calls and index not in self.errors:
                 return index
         before = len(self._open)
         try:
-            # In one go, so that no Ctrl-C comes between taking an item and keeping it.
+            # In one call of C code, so that no Ctrl-C arrives between taking and keeping an item.
             self._open.update(itertools.islice(self._coming, 1))
         except BaseException:
             self._is_cut_short = len(self._open) == before
@@ -249,11 +251,11 @@ class Sweep(Generic[R]):
         label = f"[{index}: {described(item)}] " if self._settings.workers > 1 else ""
         assert self._prepare is not None
         call, run = self._prepare(item, label)
-        flight.calls[index] = call  # before it starts: whatever comes now, it is ended
+        flight.calls[index] = call  # before it starts, so that it is always ended
         flight.futures[index] = flight.threads.submit(run)
 
     def _collect(self, flight: _Flight[R], index: int) -> None:
-        """Keep what came of a call, or raise it."""
+        """Keep the result or the error of a finished call, or raise the error."""
         error = flight.futures[index].exception()
         try:
             if error is None:
@@ -278,7 +280,7 @@ class Sweep(Generic[R]):
             self._unstored -= 1
 
     def _recall(self, index: int) -> bool:
-        """Whether an earlier run has left a result."""
+        """Take the result of an earlier run from the file; return whether there was one."""
         found = [] if self._stored is None else self._stored.recall(index, self._open[index])
         if found:
             [self.results[index]] = found
@@ -286,7 +288,7 @@ class Sweep(Generic[R]):
         return bool(found)
 
     def _land(self, flight: _Flight[R]) -> None:
-        """End what still runs, and keep what is finished."""
+        """End the calls that still run, and keep the results of the finished ones."""
 
         def cut_off() -> None:
             for call in list(flight.calls.values()):
@@ -294,12 +296,12 @@ class Sweep(Generic[R]):
 
         def work() -> None:
             cut_off()
-            flight.threads.shutdown(cancel_futures=True)  # they wait for their workers
+            flight.threads.shutdown(cancel_futures=True)  # the threads wait for their workers
             failures = []
             for index in flight.succeeded():
                 try:
                     self._finish(flight, index)
-                except Exception as error:  # the disk is full, say: the others count all the same
+                except Exception as error:  # such as a full disk: keep the others nevertheless
                     failures.append(error)
             flight.calls.clear()
             flight.futures.clear()
@@ -317,7 +319,7 @@ class Sweep(Generic[R]):
         return f"{self._settings.name}({described(self._open[index])})"
 
     def _explain(self, error: BaseException) -> None:
-        """Let the code that catches it find what is finished."""
+        """Attach this sweep to the error, so that code that catches it finds the results."""
         if getattr(error, "sweep", None) is self:
             return
         with suppress(Exception):
@@ -333,14 +335,14 @@ class Sweep(Generic[R]):
 
 @dataclass
 class _Flight(Generic[R]):
-    """The calls under way, by the index of their items."""
+    """The running calls, by the index of their items."""
 
     threads: ThreadPoolExecutor
     calls: dict[int, Call] = field(default_factory=dict)
     futures: dict[int, Future[R]] = field(default_factory=dict)
 
     def wait(self) -> list[int]:
-        """Those that are over, after at least one is, or a moment."""
+        """Wait until a call has finished, or briefly; return the indices of all finished calls."""
         wait(self.futures.values(), _REFRESH_SECONDS, FIRST_COMPLETED)
         return sorted(index for index, future in self.futures.items() if future.done())
 
@@ -377,10 +379,10 @@ def _wait_for_zygote() -> None:
 
 
 def _has_length(items: Any) -> bool:
-    """Whether its items can be counted: a progress bar around an iterator only looks like it."""
+    """Whether `len` works: a progress bar around an iterator has `__len__`, but it may fail."""
     try:
         return len(items) >= 0
-    except Exception:  # code of the user's, or there are far too many
+    except Exception:  # of the user's __len__, or an overflow
         return False
 
 

@@ -1,8 +1,8 @@
 """Many sessions under one memory budget: leases, reuse, idle time, eviction, parking, versions.
 
-`pool.py` is the handle that users hold, `driver.py` what it asks for, `books.py` the one owner of
-the state and its lock, `hands.py` what takes time, `keeper.py` the one standing thread.
-`decisions/` decides, and has no threads, clocks or I/O in it.
+`pool.py` is the handle that users hold. It calls `driver.py`. `books.py` alone owns the state and
+its lock, `hands.py` does the slow work, and `keeper.py` is the one long-lived thread.
+`decisions/` makes the decisions, without threads, clocks or I/O.
 """
 
 from sojourn.pool.decisions.status import CopyStatus, ModelStatus, PoolStatus

@@ -1,4 +1,4 @@
-"""The pool for asyncio: one thin facade. Waiting blocks no event loop; decisions are the same."""
+"""Leases for asyncio: a thin facade over the pool. Waiting does not block the event loop."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class AsyncLease:
     async def _take(self) -> PoolLease:
         task = asyncio.current_task()
         assert task is not None
-        # The books must not keep the task: one whose loop is closed would keep its lease for ever.
+        # Weak: a strong reference would keep a task whose loop is closed, and its lease, forever.
         key = weakref.ref(task)
-        hash(key)  # which is asked for later too, when the task may be gone
+        hash(key)  # computed now and cached: later the task may be gone
         holder = Holder(key, self._place, task.get_name())
         lease = self._pool._driver.at_door(self._model, self._version, holder, self._pool)
         if lease is None:
@@ -70,7 +70,7 @@ class AsyncLease:
         if lease is None:
             return
         if lease.is_broken:
-            await aside(lease.close)  # it waits until the pool knows what is left: nothing
+            await aside(lease.close)  # blocks until the pool has the copy's receipt
         else:
             lease.close()
 
@@ -82,7 +82,7 @@ class AsyncLease:
             try:
                 loop.call_soon_threadsafe(bell.set)
             except RuntimeError:
-                pass  # the loop is closed, and nobody waits any more
+                pass  # the loop is closed: no task waits any more
 
         deadline = deadline_after(self._timeout)
         got = self._pool._driver.ask(wish, ring)
@@ -96,8 +96,8 @@ class AsyncLease:
                 got = driver.look(waiter, deadline, self._pool)
                 if isinstance(got, PoolLease):
                     return got
-                # Not `wait_for`: before Python 3.12 it keeps a cancellation to itself that comes
-                # in the moment in which the bell has rung.
+                # Not `wait_for`: before Python 3.12 it swallows a cancellation that arrives at
+                # the moment when the bell rings.
                 seconds = left_until(deadline, most=LOOK_SECONDS)
                 timer = asyncio.get_running_loop().call_later(seconds, bell.set)
                 try:
@@ -105,7 +105,7 @@ class AsyncLease:
                 finally:
                     timer.cancel()
         except GeneratorExit:
-            raise  # the task is collected, perhaps where the lock is held: the waiter's tie tells
+            raise  # the task is garbage-collected, perhaps under the lock: the tie reports it
         except BaseException:
             driver.cancel(waiter)
             raise

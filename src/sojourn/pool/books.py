@@ -1,12 +1,12 @@
-"""The one owner of a pool's books: who waits and who holds what; `copies.py` has what is open.
+"""The pool's books: its waiters and leases. They alone own the state; `copies.py` has the copies.
 
-Everything is changed by decisions (`deciding.py`), which no signal can stop halfway, but for what
-a thread does by one assignment or one append: noting a lease at a door (`at_door`), ending one
-(`PoolTerms.end`), entering a model (`Catalogue.add`).
+Decisions (`deciding.py`), which no signal can interrupt halfway, make all changes, except those
+that are a single assignment or append: noting a lease at a door (`at_door`), ending a lease
+(`PoolTerms.end`), adding a model (`Catalogue.add`).
 
-Nothing here waits for the lock when a lease is given back: the garbage collector gives back
-forgotten leases, perhaps on a thread that holds the lock. What comes back lies in the inbox until
-the next decision, which begins by emptying it.
+Giving back a lease never waits for the lock: the garbage collector gives back forgotten leases,
+perhaps on a thread that holds the lock. Returned leases stay in the inbox until the next decision,
+which begins by emptying it.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from sojourn.pool.leasing import (
 from sojourn.session.states import State
 from sojourn.values import Place
 
-_GONE_SECONDS = 10.0  # the longest a broken lease waits for its copy to be cleared away
-_INBOX_LIMIT = 512  # so many returns wait for a decision that others need; then they get their own
+_GONE_SECONDS = 10.0  # the longest that closing a broken lease waits for its copy's cleanup
+_INBOX_LIMIT = 512  # most returned leases that wait for some other decision; more trigger their own
 
 
 class Books(Copies):
-    """The state of one pool. What begins with an underscore is changed under the lock only."""
+    """The state of one pool. Names with a leading underscore are changed only under the lock."""
 
     def __init__(self, policy: Policy, made_at: Place) -> None:
         super().__init__(policy, made_at)
-        self.is_foreign = False  # in a fork of the process that made it
+        self.is_foreign = False  # True in a fork of the process that made the pool
         self.inbox: deque[PoolTerms | Tie] = deque()  # leases and waiters that have ended
         self._tickets = itertools.count(1)
         self._doors: dict[object, Door] = {}  # by name, and by name and version
@@ -60,8 +60,8 @@ class Books(Copies):
     def at_door(
         self, name: str, version: int | None, holder: Holder, owner: Any
     ) -> PoolLease | None:
-        """A lease without a decision, where there is nothing to decide: the copy is open, and
-        anybody may have it, or nobody has it. None: ask."""
+        """Take a lease without a decision, where none is needed: the copy is open and either
+        shared or free. Returns None if the caller has to `request` the lease."""
         key = name if version is None else (name, version)
         door = self._doors.get(key)
         if door is None:
@@ -94,13 +94,13 @@ class Books(Copies):
                 model = self._scheduler.find(name, version)
                 is_exclusive = model is not None and model.exclusive
                 resident = self.residents[copy]
-                # It may be open by the other key: one copy has one door.
+                # The copy may have a door under the other key: one copy has one door.
                 same = (one for one in self._doors.values() if one.resident is resident)
                 door = self._doors[key] = next(same, None) or Door(resident, is_exclusive)
             return door
 
     def request(self, request: Request, waiter: Waiter, owner: Any) -> PoolLease | None:
-        """Ask for a lease; None if there is none yet: then the waiter is in the queue."""
+        """Return a lease if one is available now; otherwise queue the waiter and return None."""
 
         def decide(scheduler: Scheduler, now: float) -> PoolLease | None:
             copy = scheduler.take_warm(request) if request.warm_slot is None else None
@@ -111,7 +111,7 @@ class Books(Copies):
                 lease = self._lease(request, resident, owner, now)
             else:
                 self._waiters[request.ticket] = tie_waiter(waiter, self.inbox)
-                # If the copy has died, the keeper sees it too, and that withdraws the offer.
+                # If the copy has died, the keeper notices it too and withdraws the offer.
                 if resident is None:
                     self._route(scheduler.on_request(request))
             self._route(scheduler.take_effects())
@@ -123,8 +123,8 @@ class Books(Copies):
         return lease
 
     def take(self, waiter: Waiter, owner: Any) -> PoolLease | bool:
-        """What the waiter has got: a lease, True if it wanted no lease, False if there is nothing
-        yet. Raises what it was refused with."""
+        """Return the waiter's answer: a lease, True for a preload that is done, False if there is
+        no answer yet. Raises the error of a refusal."""
         if waiter.answer is None:
             return False
         ticket = waiter.request.ticket
@@ -133,7 +133,7 @@ class Books(Copies):
             answer, waiter.answer = waiter.answer, None
             got: PoolLease | bool = answer is not None
             if isinstance(answer, Grant):
-                # It may have died since it was offered. Then it waits on, in its old place.
+                # The copy may have died since the offer. Then the waiter keeps its old place.
                 resident = self.residents.get(answer.copy)
                 if resident is None or not resident.is_alive():
                     return None, False
@@ -158,7 +158,7 @@ class Books(Copies):
         return lease
 
     def cancel(self, waiter: Waiter) -> None:
-        """A waiter leaves, if it still waits."""
+        """Remove a waiter from the queue, if it still waits."""
         ticket = waiter.request.ticket
 
         def decide(scheduler: Scheduler, now: float) -> None:
@@ -169,9 +169,9 @@ class Books(Copies):
             self.decide(decide)
 
     def note_use(self, resident: Resident) -> None:
-        """A copy is leased or given back: the keeper, which may sleep for long, is to look what
-        it holds, when there has been time for a step. Not every lease wakes it, only the first
-        after each look."""
+        """Note that a copy was leased or given back, and wake the keeper, which may be in a long
+        sleep, so that it measures the copy once there was time for a step. Only the first lease
+        after each measurement wakes it."""
         resident.measure_at = clock() + resident.measure_seconds
         resident.is_used = True
         self.wake_keeper()
@@ -179,8 +179,8 @@ class Books(Copies):
     # -- coming back --------------------------------------------------------------------------
 
     def settle(self, terms: PoolTerms) -> None:
-        """A lease lies in the inbox. Have it taken in if somebody may wait for it. Waits for
-        nothing; see the module's head."""
+        """Process a lease in the inbox, if a request may wait for it. Never blocks: see the
+        module's docstring."""
         if self.is_foreign:
             return
         resident, door = terms.resident, terms.door
@@ -188,18 +188,18 @@ class Books(Copies):
             self.note_use(resident)
         is_broken = terms.stay.lifecycle.state is State.BROKEN
         if door is not None and not is_broken:
-            terms.has_left = True  # unless the books have it by now
+            terms.has_left = True  # unless it was moved to the books meanwhile
             was_noted = door.inside.pop(terms.ticket, None) is not None
             if was_noted and len(self.inbox) < _INBOX_LIMIT:
-                return  # nothing has been decided since, and nobody waits for it
+                return  # no decision was made since, so no request waits for it
         if get_ident() == self._main_thread:
             self.wake_keeper()
         else:
             self.empty_inbox()
 
     def empty_inbox(self) -> None:
-        """Take in what has come back, unless the one that has the lock does so. Not for the main
-        thread: interrupted at the wrong moment, it would keep the lock for ever."""
+        """Process the inbox, unless the thread that has the lock does so. Not for the main
+        thread: interrupted at the wrong moment, it would keep the lock forever."""
         while self.inbox and self.lock.acquire(blocking=False):
             try:
                 self._empty_inbox()
@@ -209,8 +209,8 @@ class Books(Copies):
         self.tell_news()
 
     def _enter_everything(self) -> bool:
-        """Bring the books up to date: who has given back must not be thought to hold anything,
-        or it would wait for itself."""
+        """Bring the books up to date: a holder that has given back a lease must not count as its
+        holder any more, or it would wait for itself."""
         is_news = bool(self.inbox)
         self._empty_inbox()
         self._shut_doors()
@@ -222,7 +222,7 @@ class Books(Copies):
             if isinstance(item, PoolTerms):
                 self._take_back(item)
             elif item.terms is not None:
-                if item.terms.ended is None:  # not even its finalizer could say so
+                if item.terms.ended is None:  # not even its finalizer could record it
                     item.terms.ended = "its handle was garbage-collected"
                 self._take_back(item.terms)
             elif self._waiters.pop(item.ticket, None) is not None:
@@ -242,7 +242,7 @@ class Books(Copies):
             was_noted = door is not None and door.inside.pop(ticket, None) is not None
             if was_noted or terms.has_left:
                 self._count_visit(terms, now)
-            return  # or it was taken back before
+            return  # else it was taken back before
         self._shut_doors()
         if self._ties.pop(ticket, None) is None:
             return
@@ -251,7 +251,7 @@ class Books(Copies):
         self._route(self._scheduler.on_returned(ticket, now, runs=runs, changed=stay.changed))
 
     def _count_visit(self, terms: PoolTerms, now: float) -> None:
-        """A lease came and went by the door."""
+        """Count a lease that was taken and given back at the door, without a decision."""
         terms.has_left = False
         door = terms.door
         assert door is not None
@@ -262,11 +262,11 @@ class Books(Copies):
             self._enter(door, [])
 
     def _shut_doors(self) -> None:
-        """Enter what was noted at the doors."""
+        """Shut all doors and enter the leases that were noted at them into the books."""
         doors, self._doors = self._doors, {}
         for door in doors.values():
             door.is_shut = True
-            # Those that leave at this moment find themselves in the books, or here no more.
+            # A lease that ends at this moment is in the books already, or not in `inside` any more.
             inside = list(door.inside.items())
             self._ties.update(inside)
             door.inside = {}
@@ -293,7 +293,7 @@ class Books(Copies):
         door.left = door.runs = 0
 
     def has_moved(self, ticket: int) -> None:
-        """A lease is used by another thread than before."""
+        """Record that another thread than before, this one, uses the lease."""
         key, name = here.key, threading.current_thread().name
 
         def decide(scheduler: Scheduler, now: float) -> None:
@@ -304,7 +304,7 @@ class Books(Copies):
         self.decide(decide)
 
     def wait_until_gone(self, copy: CopyId) -> None:
-        """Wait until the receipt of a broken copy is in."""
+        """Wait until the receipt of a broken copy has arrived."""
         self.wait_until(lambda _: copy not in self.residents, _GONE_SECONDS)
 
     def _answer(self, answer: Answer) -> None:
@@ -312,12 +312,12 @@ class Books(Copies):
         if tie is None:
             raise InternalError(f"{answer} is for nobody")
         waiter = tie()
-        if isinstance(waiter, Waiter):  # else its end lies in the inbox
+        if isinstance(waiter, Waiter):  # else it was garbage-collected, and its tie is in the inbox
             waiter.answer = answer
             waiter.ring()
 
     def become_foreign(self) -> None:
-        """We are in a fork. The lock may belong to a thread that does not exist here."""
+        """Reset the books in a fork, where the owner of the lock may not exist."""
         self.is_foreign = True
         self.has_keeper = False
         self.lock = threading.Lock()

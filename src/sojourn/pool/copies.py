@@ -1,6 +1,6 @@
-"""Which copies a pool has open or is opening, and the jobs that follow from its decisions.
+"""The copies that a pool has open or is opening, and the jobs that follow from its decisions.
 
-Nothing is done here: what takes time becomes a job, which the keeper starts and `hands.py` does.
+Slow work is not done here: it becomes a job, which the keeper starts and `hands.py` does.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KEEPER = "sojourn-pool"  # the name of its thread
 
 
 class Copies(Deciding):
-    """The copies of one pool. What begins with an underscore is changed under the lock only."""
+    """The copies of one pool. Names with a leading underscore are changed only under the lock."""
 
     hands: Hands
 
@@ -54,22 +54,22 @@ class Copies(Deciding):
         self.made_at = made_at
         self.closed_at: Place | None = None
         self.residents: dict[CopyId, Resident] = {}
-        self.spares: dict[int, Worker] = {}  # those that are ready
+        self.spares: dict[int, Worker] = {}  # ready spare workers, by number
         self.jobs: deque[Job] = deque()
         self.timer_at: float | None = None
-        self._opening: dict[CopyId, Callable[[], None] | None] = {}  # what calls it off
-        self._unwanted: set[CopyId] = set()  # to be closed before they were open
+        self._opening: dict[CopyId, Callable[[], None] | None] = {}  # cancels the opening
+        self._unwanted: set[CopyId] = set()  # to be closed as soon as they are open
         self._news: deque[Report] = deque()
-        self._ended_steps: dict[str, Steps] = {}  # of copies that have gone, by model
+        self._ended_steps: dict[str, Steps] = {}  # of closed copies, by model
 
-    # -- what follows -------------------------------------------------------------------------
+    # -- effects ------------------------------------------------------------------------------
 
     def tell(self, event: Callable[[Scheduler, float], Effects]) -> None:
-        """Something has happened at this moment."""
+        """Pass an event to the scheduler, with the current time."""
         self.decide(lambda scheduler, now: self._route(event(scheduler, now)))
 
     def _route(self, effects: Iterable[Effect]) -> None:
-        """Write down what is to be done, in order, and do nothing that waits."""
+        """Deliver answers and queue jobs and reports, in order. Never blocks."""
         for effect in effects:
             match effect:
                 case Grant() | Warmed() | Refuse():
@@ -91,7 +91,7 @@ class Copies(Deciding):
                 case Close(copy) if copy in self._opening:
                     self._unwanted.add(copy)  # the job that opens it closes it
                     call_off = self._opening[copy]
-                    if call_off is not None:  # there is no point in loading on
+                    if call_off is not None:  # loading the model further is useless
                         self._later(call_off)
                 case Close(copy):
                     self._later(partial(self.hands.close, copy))
@@ -105,8 +105,8 @@ class Copies(Deciding):
         self.wake_keeper()
 
     def tell_news(self) -> None:
-        """Emit the events that are due, without the lock, not on the keeper: a subscriber may take
-        its time, or wait for the main thread, which may wait for the keeper."""
+        """Emit the queued events, without the lock and not on the keeper: a subscriber may be
+        slow, or wait for the main thread, which may wait for the keeper."""
         if not self._news:
             return
         if threading.current_thread().name == KEEPER:
@@ -120,16 +120,16 @@ class Copies(Deciding):
             events.emit(news.kind, news.model, self.made_at, **news.detail)
 
     def end_lease(self, expired: Expire) -> None:
-        """The pool closes, and a lease was not given back in time."""
+        """End a lease that was not given back before the pool's closing timeout."""
         resident = self.residents.get(expired.copy)
         for terms in list(resident.stay.leases) if resident is not None else ():
             if isinstance(terms, PoolTerms) and terms.ticket == expired.ticket:
                 terms.end(f"the pool was closed at {self.closed_at}")
 
-    # -- news of copies -----------------------------------------------------------------------
+    # -- events of copies ---------------------------------------------------------------------
 
     def is_being_opened(self, copy: CopyId, call_off: Callable[[], None]) -> None:
-        """The opening can be called off now, if it is not wanted any more."""
+        """Register `call_off`, which cancels the opening; call it if the copy is unwanted."""
         with self.lock:
             self._opening[copy] = call_off
             is_unwanted = copy in self._unwanted
@@ -137,7 +137,7 @@ class Copies(Deciding):
             call_off()
 
     def has_opened(self, resident: Resident, held_bytes: int, seconds: float) -> bool:
-        """A copy is open; whether it is still wanted."""
+        """Record an opened copy; return whether it is still wanted."""
         copy = resident.copy
 
         def decide(scheduler: Scheduler, now: float) -> bool:
@@ -150,7 +150,7 @@ class Copies(Deciding):
             return is_wanted
 
         is_wanted = self.decide(decide)
-        self.wake_keeper()  # there is one more to watch
+        self.wake_keeper()  # it has one more worker to watch
         return is_wanted
 
     def has_not_opened(self, copy: CopyId, error: Exception) -> None:
@@ -170,18 +170,18 @@ class Copies(Deciding):
         self.decide(decide)
 
     def has_spare(self, number: int, worker: Worker, held_bytes: int) -> None:
-        """A spare worker is ready."""
+        """Record a spare worker that is ready."""
 
         def decide(scheduler: Scheduler, now: float) -> None:
             self.spares[number] = worker
             self._route(scheduler.on_spare_ready(number, held_bytes, now))
 
         self.decide(decide)
-        self.wake_keeper()  # there is one more to watch
+        self.wake_keeper()  # it has one more worker to watch
 
     def is_there(self, copy: CopyId) -> bool:
         return copy in self.residents or copy in self._opening
 
     @abstractmethod
     def _answer(self, answer: Answer) -> None:
-        """A request has its answer."""
+        """Deliver the answer to the waiter of a request."""

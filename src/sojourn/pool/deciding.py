@@ -1,8 +1,8 @@
-"""Decisions are made under one lock, where no signal can stop them halfway.
+"""The lock under which decisions are made, so that no signal can interrupt them halfway.
 
 A signal (Ctrl-C) raises on the main thread, between any two calls. So the main thread makes no
-decision: the keeper makes it, as an errand, and the main thread waits for the answer, or is
-interrupted while it waits, which harms nobody. All other threads decide by themselves.
+decision: the keeper makes it, as an errand, and the main thread waits for the result. An interrupt
+during that wait is harmless. All other threads make their decisions themselves.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sojourn.process.deadlines import deadline_after, left_until
 T = TypeVar("T")
 Decision = Callable[[Scheduler, float], T]
 clock = time.monotonic
-# The longest that anybody waits without a look: an interrupt may have come between what happened
-# and the bell that tells of it.
+# The longest that a thread or task waits between two checks: an interrupt may have prevented the
+# bell that should have woken it.
 LOOK_SECONDS = 1.0
 
 
@@ -51,36 +51,36 @@ class Errand(Generic[T]):
 
     def wait(self) -> T:
         self._bell.get()
-        error, self._error = self._error, None  # its traceback refers to us
+        error, self._error = self._error, None  # its traceback refers to this frame
         if error is not None:
             raise error
         return self._result  # type: ignore[return-value]
 
 
 class Deciding(ABC):
-    """The lock of a pool and the decisions below it."""
+    """The lock of a pool and the decisions made under it."""
 
     def __init__(self, policy: Policy) -> None:
         self.lock = threading.Lock()
         self.errands: deque[Errand[Any]] = deque()
-        self.has_keeper = False  # a thread that does errands
+        self.has_keeper = False  # whether a keeper thread runs, which does the errands
         self.wake_keeper: Callable[[], None] = no_keeper
         self._main_thread = threading.main_thread().ident
         self._scheduler = Scheduler(policy)
-        self._bells: set[queue.SimpleQueue[None]] = set()  # of those in `wait_until`
+        self._bells: set[queue.SimpleQueue[None]] = set()  # of the threads in `wait_until`
 
     def decide(self, decision: Decision[T], is_look: bool = False) -> T:
-        """Make a decision, with everything entered that has happened, where no signal raises.
+        """Bring the books up to date and make a decision, on a thread where no signal raises.
 
-        One that is a mere look changes nothing, so that those who wait need not look because of
-        it: two of them would wake each other for ever, and one itself.
+        With `is_look` the decision only reads, so that it does not wake the threads in
+        `wait_until`: two of these would wake each other forever, and a single one itself.
         """
         if get_ident() == self._main_thread and self.has_keeper:
             errand = Errand(decision, is_look)
             self.errands.append(errand)
             if self.has_keeper:
                 self.wake_keeper()
-            else:  # it ended this very moment, and may have missed this one
+            else:  # the keeper ended just now and may have missed this errand
                 self.run_errands()
             return errand.wait()
         with self.lock:
@@ -92,7 +92,7 @@ class Deciding(ABC):
         return result
 
     def run_errands(self) -> None:
-        """Make the decisions of the main thread."""
+        """Make the pending decisions of the main thread."""
         while self.errands:
             try:
                 self.errands.popleft().run(self)
@@ -100,7 +100,8 @@ class Deciding(ABC):
                 break
 
     def wait_until(self, question: Callable[[Scheduler], bool], timeout: float | None) -> bool:
-        """Wait for an answer of yes. No condition variable, which an interrupt could break."""
+        """Wait until the question is answered with True; return False after `timeout` seconds.
+        Not by a condition variable, which an interrupt could break."""
         deadline = deadline_after(timeout)
         bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._bells.add(bell)
@@ -118,19 +119,19 @@ class Deciding(ABC):
             self._bells.discard(bell)
 
     def ring(self) -> None:
-        """Have those look that wait."""
+        """Wake the threads in `wait_until`, so that they ask again."""
         for bell in tuple(self._bells):
             if bell.empty():
                 bell.put(None)
 
     @abstractmethod
     def _enter_everything(self) -> bool:
-        """Bring the books up to date, before a decision; returns whether leases have ended."""
+        """Bring the books up to date, before a decision; return whether leases have ended."""
 
     @abstractmethod
     def tell_news(self) -> None:
-        """Emit the events that are due, after a decision and without the lock."""
+        """Emit the queued events, after a decision and without the lock."""
 
 
 def no_keeper() -> None:
-    """There is no keeper yet."""
+    """Do nothing: the keeper has not been created yet."""

@@ -1,4 +1,4 @@
-"""What users want from a pool: models, leases, waiting, evicting, closing. The books decide."""
+"""The operations of a pool: models, leases, waiting, evicting, closing. The books decide."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _serials = itertools.count(1)
 
 
 class Wish(NamedTuple):
-    """A lease that somebody asks for: of which model, in whose name, and for which pool."""
+    """A request of the pool's user for a lease: the model, the holder, and the pool's handle."""
 
     model: str
     holder: Holder
-    owner: Any  # the pool's handle, which a lease keeps
+    owner: Any  # the pool's handle, which the lease keeps alive
     version: int | None = None
     warm_slot: int | None = None
 
@@ -48,16 +48,16 @@ class Driver(Books):
         self.parking = parking
         self.hands = Hands(self, parking)
         self.start_keeper: Callable[[], None] = no_keeper
-        self.on_receipt: list[Callable[[str, Receipt], None]] = []  # servers that want them
+        self.on_receipt: list[Callable[[str, Receipt], None]] = []  # callbacks of servers
         self._maker = os.getpid()
-        self._cut_off_at: float | None = None  # when steps no longer get the time to finish
+        self._cut_off_at: float | None = None  # when closing stops waiting for steps to finish
         self._is_hurried = False  # close does not wait for leases any longer
 
     # -- models -------------------------------------------------------------------------------
 
     def register(self, make: MakeModel, name: str, version: int | None) -> None:
-        """Enter a model, under the version that was asked for or, if it is new, under the first
-        that is free."""
+        """Add a model under this version or, if the version is None and the name is new, under
+        the first free version."""
         self.require_ours()
 
         def decide(scheduler: Scheduler, now: float) -> None:
@@ -72,7 +72,7 @@ class Driver(Books):
         self.decide(decide)
 
     def unregister(self, name: str, version: int | None, timeout: float | None) -> bool:
-        """Let a version go, or all; whether nothing of it is left that was idle."""
+        """Unregister a version, or all; return whether all its idle copies are closed."""
 
         def choose(scheduler: Scheduler) -> tuple[list[str], Effects]:
             known = [m for m in scheduler.versions(name) if version in (None, m.version)]
@@ -82,7 +82,7 @@ class Driver(Books):
         return self._let_go(choose, timeout)
 
     def evict(self, name: str, version: int | None, timeout: float | None) -> bool:
-        """Let the copies of a model go; whether nothing of it is left that was idle."""
+        """Evict the copies of a model; return whether all its idle copies are closed."""
 
         def choose(scheduler: Scheduler) -> tuple[list[str], Effects]:
             key = scheduler.known(name, version).key
@@ -91,7 +91,7 @@ class Driver(Books):
         return self._let_go(choose, timeout)
 
     def change(self, name: str, version: int | None, **rules: Any) -> None:
-        """Change rules of a version, for the copies that are there as well."""
+        """Change rules of a version, for its open copies as well."""
         self.require_ours()
 
         def decide(scheduler: Scheduler, now: float) -> None:
@@ -114,7 +114,7 @@ class Driver(Books):
         going = self.decide(decide)
 
         def have_gone(scheduler: Scheduler) -> bool:
-            # One that could not be parked stays: there is nothing to wait for.
+            # Not waiting for a copy that could not be parked: it stays.
             return not any(self.is_there(c) and not scheduler.has_stayed(c) for c in going)
 
         self.wait_until(have_gone, timeout)
@@ -123,19 +123,19 @@ class Driver(Books):
     # -- leases -------------------------------------------------------------------------------
 
     def ask(self, wish: Wish, ring: Callable[[], None] | None = None) -> PoolLease | Waiter:
-        """A lease if one can be had at once, else one that waits."""
+        """Return a lease if one is available now, otherwise a queued waiter."""
         self.require_ours()
-        self.start_keeper()  # where that fails, nothing has been asked for yet
+        self.start_keeper()  # first: if that fails, no request was made yet
         ticket = next(self._tickets)
         request = Request(ticket, wish.model, wish.holder, clock(), wish.warm_slot, wish.version)
         waiter = Waiter(request, ring)
         return self.request(request, waiter, wish.owner) or waiter
 
     def look(self, waiter: Waiter, deadline: float | None, owner: Any) -> PoolLease | bool:
-        """What the waiter has got, False if nothing yet. When its time is up it is refused,
-        unless it has been offered something at the last moment."""
+        """Return the waiter's answer, False if there is none yet. After the deadline the waiter is
+        refused, unless it was offered a copy at the last moment."""
         if self.inbox and waiter.answer is None:
-            self.decide(lambda scheduler, now: None)  # what came back may be what it waits for
+            self.decide(lambda scheduler, now: None)  # a returned lease may free its copy
         got = self.take(waiter, owner)
         if got is False and deadline is not None and clock() >= deadline:
             self.tell(lambda s, now: s.on_timeout(waiter.request.ticket, now))
@@ -146,7 +146,7 @@ class Driver(Books):
         return got
 
     def wait(self, waiter: Waiter, deadline: float | None, owner: Any) -> PoolLease | bool:
-        """Wait on this thread."""
+        """Wait for the answer on this thread."""
         try:
             while True:
                 got = self.look(waiter, deadline, owner)
@@ -157,7 +157,7 @@ class Driver(Books):
             self.cancel(waiter)
 
     def lease(self, wish: Wish, timeout: float | None) -> PoolLease:
-        """Ask, and wait on this thread if need be."""
+        """Ask for a lease, and wait for it on this thread if necessary."""
         deadline = deadline_after(timeout)
         got: PoolLease | Waiter | bool = self.ask(wish)
         if isinstance(got, Waiter):
@@ -166,7 +166,7 @@ class Driver(Books):
         return got
 
     def preload(self, wishes: Iterable[Wish], deadline: float | None) -> None:
-        """Have copies opened, and wait for all of them."""
+        """Open copies, and wait until all are open."""
         waiters = []
         try:
             for wish in wishes:
@@ -182,9 +182,9 @@ class Driver(Books):
     # -- the end ------------------------------------------------------------------------------
 
     def close(self, timeout: float | None, place: Place, closer: int | None = None) -> None:
-        """End everything. May be called twice, and by several at the same time.
+        """Close all sessions. May be called twice, and by several threads at the same time.
 
-        `closer` is the key of the thread that waits for it. Not on the main thread.
+        `closer` is the key of the thread that waits for it. Not to be called on the main thread.
         """
         if self.is_foreign:
             return
@@ -194,7 +194,7 @@ class Driver(Books):
             self.closed_at = self.closed_at or place
             self._cut_off_at = deadline
             self._route(scheduler.on_shutdown(place, now))
-            # The one that closes cannot give anything back while it waits here.
+            # The closing thread cannot give back its own leases while it waits here.
             return [Expire(*held) for held in scheduler.held_by(closer)]
 
         def cut(scheduler: Scheduler, now: float) -> None:
@@ -212,7 +212,7 @@ class Driver(Books):
             self.parking.leave()
 
     def hurry(self) -> None:
-        """Whoever closes it does not wait for leases any longer."""
+        """Make a running `close` stop waiting for leases."""
         self._is_hurried = True
         self.ring()
 
@@ -222,7 +222,7 @@ class Driver(Books):
         return self._scheduler.names
 
     def copies(self, name: str, version: int | None = None) -> int:
-        """How many copies it may have; one for an unknown model, so that asking for it fails."""
+        """How many copies a model may have; 1 for an unknown one, so that asking for it fails."""
         model = self._scheduler.find(name, version)
         return 1 if model is None else model.copies
 
@@ -230,8 +230,8 @@ class Driver(Books):
         return tuple(model.version for model in self._scheduler.versions(name))
 
     def registration(self, name: str, version: int | None = None) -> int | None:
-        """What tells a version, or else the latest, from one that has its name and number later.
-        None if there is no such one."""
+        """The registration number of a version (None: the latest), which differs from that of a
+        later one with the same name and version. None if no such version exists."""
         return self._scheduler.registration(name, version)
 
     def status(self) -> PoolStatus:
@@ -254,11 +254,11 @@ class Driver(Books):
 
     @property
     def is_over(self) -> bool:
-        """Whether it is closed and everything has ended."""
+        """Whether the pool is closed and all its workers have ended."""
         return self.closed_at is not None and self._scheduler.is_empty
 
     def seconds_to_finish(self) -> float:
-        """How long a step may go on whose session is being closed."""
+        """How long a step may continue whose session is being closed."""
         return math.inf if self._cut_off_at is None else max(0.0, self._cut_off_at - clock())
 
     def require_open(self) -> None:
@@ -281,7 +281,7 @@ class Driver(Books):
 class Switch:
     """One update: a new version is opened beside the old one, and takes over when it is ready.
 
-    Not on the main thread (`to_the_end`): whatever has begun comes to an end.
+    Not run on the main thread (see `to_the_end`), so that an update that has begun completes.
     """
 
     def __init__(
@@ -304,19 +304,19 @@ class Switch:
         try:
             if self._is_hurried:
                 self.hurry()
-            # A pinned model is meant to be there whole; of another, one copy is ready to serve.
+            # A pinned model needs all its copies open; for any other, one open copy can serve.
             slots = range(model.copies if model.pinned else 1)
             wishes = [Wish(wish.model, wish.holder, wish.owner, model.version, n) for n in slots]
             driver.preload(wishes, self._deadline)
             driver.tell(lambda s, now: s.on_update(model.key, now, keeps_old=self._keeps_old))
         except BaseException:
-            # The old version has served all along, and serves on.
+            # The old version has served during the update and continues to.
             self._give_up("its update failed")
             raise
         self.version = model.version
 
     def hurry(self) -> None:
-        """Whoever wants the update was interrupted: what it waits for is refused."""
+        """Give up the update because its caller was interrupted: its preload is refused."""
         self._is_hurried = True
         self._give_up("its update was interrupted")
 

@@ -1,6 +1,6 @@
-"""What takes time: opening, parking, closing, burying, measuring. Each job has a thread of its own.
+"""The slow jobs: opening, parking, closing, burying, measuring. Each runs on its own thread.
 
-Nothing is decided here. The books learn what was done, and decide what follows.
+Nothing is decided here. A job reports its result to the books, which decide what follows.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from sojourn.process.spares import Fits
     from sojourn.process.worker import Worker
 
-# Between two looks at a copy that is in use. A look costs nothing; only where it shows another
-# size, or now and then, does a reading follow, for which the kernel walks all pages.
+# Seconds between two checks of a copy in use. A check (of /proc/PID/statm) costs almost nothing. A
+# reading, for which the kernel walks all pages, follows only if the size has changed, or after
+# `_READ_SECONDS`.
 _LOOK_SECONDS = 1.0
-_LOOK_FOR_GROWTH_SECONDS = 0.2  # the same where growth is judged by it
+_LOOK_FOR_GROWTH_SECONDS = 0.2  # the same for a model with `max_growth`
 _READ_SECONDS = 5.0
-# Nobody leases a copy that is closed. A step may still run that was begun with a lease before it
-# was given back, and one whose end was lost to a Ctrl-C looks the same.
+# The longest that closing a copy waits for its steps. It has no lease any more, but a step that
+# began under one may still run; a step whose end was lost to a Ctrl-C looks the same.
 _GRACE_SECONDS = 1.0
 _PAGES_OF_A_CHANGE = 4 * 2**20 // mmap.PAGESIZE
 _clock = time.monotonic
@@ -40,7 +41,7 @@ _clock = time.monotonic
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the copies of a model come from, and the line that registered it."""
+    """What the copies of a model are opened from, and the line that registered the model."""
 
     rules: Model
     blueprint: Blueprint
@@ -75,9 +76,9 @@ class Hands:
             try:
                 if job.state is not None:
                     session.restore(str(job.state))
-                session._stay.changed = False  # it is what the next open gives, too
-                # The kernel walks all pages of the worker for it, and somebody waits. What is known
-                # already is looked at again while it is used.
+                session._stay.changed = False  # the next open gives the same variables
+                # For a footprint the kernel walks all pages of the worker while a request waits. A
+                # known size is used instead; it is checked again while the copy is in use.
                 held = job.known_bytes or session.footprint().held_bytes
             except BaseException:
                 session.close(timeout=0)
@@ -94,7 +95,7 @@ class Hands:
             self.close(copy)
 
     def make_spare(self, number: int) -> None:
-        """Make a spare worker ready."""
+        """Make a spare worker and report it to the books."""
         from sojourn.process import spares
 
         try:
@@ -106,13 +107,13 @@ class Hands:
         self._driver.has_spare(number, worker, worker.footprint().held_bytes)
 
     def end_spare(self, number: int) -> None:
-        """End a spare worker that is not wanted any more."""
+        """End a spare worker that is no longer needed."""
         worker = self._driver.spares.pop(number, None)
         if worker is not None:  # else it is still being made
             self.bury_spare(number, worker)
 
     def bury_spare(self, number: int, worker: Worker) -> None:
-        """The same for one that was taken off the list, perhaps because it has died."""
+        """End a spare worker that was removed from the list, perhaps because it has died."""
         from sojourn.process import spares
 
         spares.end(worker)
@@ -131,7 +132,7 @@ class Hands:
             failed = error
             driver.tell(lambda s, now: s.on_park_failed(copy, failed, now))
         else:
-            resident.is_dying = True  # should its worker end now, nothing is lost
+            resident.is_dying = True  # its state is saved: its worker's end is no news
             resident.stay.changed = False
             driver.tell(lambda s, now: s.on_parked(copy, path, now - began, now))
 
@@ -141,7 +142,7 @@ class Hands:
     def close(self, copy: CopyId) -> None:
         driver = self._driver
         resident = driver.residents[copy]
-        resident.is_dying = True  # from here on its end is no news
+        resident.is_dying = True  # from now on its worker's end is no news
         place = driver.closed_at or driver.made_at
         try:
             receipt = resident.stay.close(min(driver.seconds_to_finish(), _GRACE_SECONDS), place)
@@ -154,19 +155,19 @@ class Hands:
         driver.has_closed(copy, residue)
 
     def bury(self, resident: Resident) -> None:
-        """A worker has died: tell its holders and the books, which have it cleared away."""
+        """Report a dead worker to its holders and to the books, which have its copy closed."""
         stay = resident.stay
         words = stay.notice_death()
-        if words is None:  # it is being closed, and that is how it ended
+        if words is None:  # it ended because it is being closed
             return
-        # Steps that were under way say so themselves; they find out at the same moment as we do.
+        # Steps under way raise the error themselves: they notice the death at the same moment.
         stay.lifecycle.wait_idle(5.0)
         for terms in list(stay.leases):
             terms.end(f"the worker {words}", SessionBroken)
         self._driver.tell(lambda s, now: s.on_died(resident.copy, words, now))
 
     def measure(self, resident: Resident) -> None:
-        """Have what a copy holds by now charged, if that has changed."""
+        """Measure what a copy holds, if that may have changed, and report it to be charged."""
         try:
             resident.is_used = False
             now = _clock()
@@ -182,18 +183,18 @@ class Hands:
             resident.measure_at = _clock() + resident.measure_seconds
             resident.is_being_measured = False
             if resident.is_used or resident.stay.leases:
-                self._driver.wake_keeper()  # it has slept without regard to the next look
+                self._driver.wake_keeper()  # its sleep did not account for `measure_at`
 
 
 class _Offer:
-    """A spare worker for one open, which may not want it after all."""
+    """A spare worker for one opening, which may not use it after all."""
 
     def __init__(self, worker: Worker | None) -> None:
         self._worker = worker
 
     def take(self, fits: Fits) -> Worker | None:
         if self._worker is not None and not fits(self._worker):
-            self.withdraw()  # its room is the copy's now
+            self.withdraw()  # its room belongs to the copy now
         worker, self._worker = self._worker, None
         return worker
 
@@ -210,4 +211,4 @@ def _resident_pages(pid: int) -> int:
         with open(f"/proc/{pid}/statm", "rb") as numbers:
             return int(numbers.read().split()[1])
     except OSError:
-        return 0  # it has ended
+        return 0  # the process has ended

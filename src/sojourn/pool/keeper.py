@@ -1,8 +1,8 @@
-"""The pool's one standing thread: timers, dying workers, late holders, the main thread's errands.
+"""The pool's one long-lived thread: timers, dead workers, overdue leases, main-thread errands.
 
-It starts with the first lease that has to wait and ends when the pool is closed and empty. What
-takes time, or runs code of others, it leaves to threads that live for one job each. It refers to
-the driver, never to the handle, so that a forgotten pool can be noticed.
+It starts with the first lease that has to wait and ends when the pool is closed and empty. Slow
+work, and code of others, runs on threads that live for one job each. The keeper refers to the
+driver, never to the handle, so that a forgotten pool is garbage-collected.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from sojourn.session.lease import Terms
 
 _clock = time.monotonic
 _log = logging.getLogger("sojourn.pool")
-_RETRY_SECONDS = 0.05  # until what there was nothing for, such as a thread, is looked for again
-_LONGEST_SLEEP = 86400.0  # the system counts milliseconds, and not very far
-_PATIENCE_SECONDS = 1.0  # then the keeper does it itself, and everything else waits for it
+_RETRY_SECONDS = 0.05  # until a retry after an error or a lack of threads
+_LONGEST_SLEEP = 86400.0  # poll() takes milliseconds as a C int
+_PATIENCE_SECONDS = 1.0  # without a thread for a job; then the keeper runs it itself
 
 
 class _Bell:
-    """An eventfd that is closed when nobody could ring it any more.
+    """An eventfd that is closed when the last reference to this object is gone.
 
-    So nobody writes to a descriptor whose number has been given to another file; and no lock is
-    needed, on which a ring from inside the garbage collector might wait for ever.
+    So no thread writes to a descriptor whose number was reused for another file; and no lock is
+    needed, on which a ring from inside the garbage collector could deadlock.
     """
 
     __slots__ = ("fd",)
@@ -56,7 +56,7 @@ class _Bell:
 
 
 class Keeper:
-    """Looks after one driver."""
+    """The keeper of one driver."""
 
     def __init__(self, driver: Driver, lease_warning_seconds: float | None) -> None:
         self._driver = driver
@@ -65,16 +65,16 @@ class Keeper:
         self._bell: _Bell | None = None
         self._thread: threading.Thread | None = None
         self._jobs: list[threading.Thread] = []
-        self._short_since: float | None = None  # since when no thread can be had for a job
+        self._short_since: float | None = None  # since when no thread could be started
         self._starting = threading.Lock()
         driver.start_keeper = self.start
         driver.wake_keeper = self.wake
 
     def start(self) -> None:
-        """Start it, once.
+        """Start the keeper's thread, once.
 
-        From a thread of C's making, because `Thread.start` is many lines of Python: interrupted
-        between two of them, the main thread would not know whether there is a keeper.
+        `Thread.start` is called on a thread started by C code, because it is many lines of Python:
+        interrupted between two of them, the main thread would not know whether a keeper runs.
         """
         if self._thread is not None:
             return
@@ -106,42 +106,42 @@ class Keeper:
         answer.put(failure)
 
     def wake(self) -> None:
-        """There is something to do. Waits for nothing, so that anybody may call it."""
+        """Wake the keeper. Never blocks, so that any thread may call it."""
         bell = self._bell
         if bell is not None:
             bell.ring()
 
     def join(self) -> None:
-        """Wait until it and everything it started has ended."""
+        """Wait until the keeper and all its jobs have ended."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             self.wake()
             thread.join()
-            self._thread = None  # here, for the main thread must not drop it: see `interrupts`
+            self._thread = None  # here: the main thread must not drop it, see `interrupts`
 
     def become_foreign(self) -> None:
-        """In a fork: there is no thread, and the bell is the parent's."""
+        """Reset the keeper in a fork: its thread does not exist there; the bell is the parent's."""
         self._starting = threading.Lock()
         self._thread = None
         if self._bell is not None:
-            self._bell.close()  # the thread that is not here would keep it for ever
+            self._bell.close()  # the frames of the missing thread would keep it open
             self._bell = None
 
     # -- the thread ---------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        # The traceback of an error in an errand refers to these frames: the bell is in none.
+        # No frame here refers to the bell: the traceback of an error in an errand would keep it.
         driver = self._driver
         while not (driver.is_over and not driver.jobs):
             try:
                 self._look_after()
             except Exception:
-                # Whatever it was, the rest of the pool must not wait for ever because of it.
-                with contextlib.suppress(Exception):  # a handler of the user's that fails
+                # Whatever the error is, the rest of the pool must not wait forever because of it.
+                with contextlib.suppress(Exception):  # a logging handler of the user's may fail
                     _log.exception("the pool made at %s: its keeper goes on", driver.made_at)
                 time.sleep(_RETRY_SECONDS)
         driver.has_keeper = False
-        driver.run_errands()  # those that came before the line above
+        driver.run_errands()  # those added before the line above
         for thread in self._jobs:
             thread.join()
         self._bell = None
@@ -160,10 +160,10 @@ class Keeper:
         self._do_jobs()
 
     def _watch(self) -> None:
-        """Sleep until there is something to do; find the workers that have ended meanwhile."""
+        """Sleep until the bell, a timer or the end of a worker; queue jobs for dead workers."""
         driver = self._driver
         poll = select.poll()
-        bell = -1 if self._bell is None else self._bell.fd  # its number
+        bell = -1 if self._bell is None else self._bell.fd  # the number only, see `_keep`
         poll.register(bell, select.POLLIN)
         watched: dict[int, Resident] = {}
         with driver.lock:
@@ -207,10 +207,10 @@ class Keeper:
         while jobs:
             try:
                 self._start_job(jobs[0])
-            except RuntimeError:  # there is no thread to be had
+            except RuntimeError:  # no thread can be started
                 if self._is_patient():
                     return
-                jobs.popleft()()  # late, and here, is better than never
+                jobs.popleft()()  # on the keeper itself: late, but done
             else:
                 jobs.popleft()
         self._short_since = None
@@ -236,7 +236,7 @@ class Keeper:
                 resident.is_being_measured = True
                 self._driver.jobs.append(partial(self._driver.hands.measure, resident))
 
-    # -- late holders -------------------------------------------------------------------------
+    # -- overdue leases -----------------------------------------------------------------------
 
     def _leases(self) -> list[Terms]:
         return [t for r in list(self._driver.residents.values()) for t in list(r.stay.leases)]
@@ -246,7 +246,7 @@ class Keeper:
         since = [terms.since for terms in self._leases() if terms not in self._warned]
         if since:
             return min(since) + self._warning_seconds
-        # A lease that is taken by the door wakes nobody: look whether there is one by now.
+        # A lease taken at a door does not wake the keeper: check later whether one exists.
         return _clock() + max(self._warning_seconds, _RETRY_SECONDS)
 
     def _mind_leases(self) -> None:

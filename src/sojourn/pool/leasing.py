@@ -1,8 +1,8 @@
-"""What passes between the pool and those that want a lease: a place to wait, and the handle.
+"""The objects between a pool and its callers: the waiter of a request, and the lease.
 
-The books refer to waiters and leases by a `Tie`, a weak reference. Whatever is raised where, a
-Ctrl-C between any two lines included: when the handle is gone, the core of Python
-itself, not a line of ours that could be interrupted, puts the tie into the pool's inbox.
+The books refer to waiters and leases by a `Tie`, a weak reference. When the handle is gone, for
+whatever reason (including a Ctrl-C between any two lines), the interpreter itself, and not Python
+code that could be interrupted, puts the tie into the pool's inbox.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _keys = itertools.count(1)
 
 
 class _Here(threading.local):
-    """What each thread has of its own. Its key no other thread ever has: the system gives the
-    ident of a thread that has ended, perhaps with its lease still out, to another."""
+    """Thread-local values. The key is unique to the thread, unlike its ident, which the system
+    reuses when the thread has ended, perhaps with a lease not given back."""
 
     def __init__(self) -> None:
         self.key = next(_keys)
-        # The holders that this thread has been, by where in which code.
+        # This thread as a holder, by the id of the code and the instruction that takes the lease.
         self.holders: dict[tuple[int, int], tuple[Holder, CodeType]] = {}
 
 
@@ -45,16 +45,16 @@ here = _Here()
 
 
 def this_thread(place: Place) -> Holder:
-    """This thread as the holder of a lease that it takes at this line."""
+    """Return this thread as the holder of a lease that it takes at this line."""
     return Holder(here.key, place, threading.current_thread().name)
 
 
 class Waiter:
-    """A request that waits for its answer, on a thread of its own or in an event loop.
+    """A request that waits for its answer, on its caller's thread or in an event loop.
 
-    The answer is written under the pool's lock; the bell only says that there is something to
-    look at. A SimpleQueue may be rung from inside the garbage collector, which gives forgotten
-    leases back, without waiting for any lock.
+    The answer is written under the pool's lock; the bell only wakes the caller to check for it.
+    The bell is a SimpleQueue, which the garbage collector, when it gives back forgotten leases,
+    can ring without waiting for any lock.
     """
 
     def __init__(self, request: Request, ring: Callable[[], None] | None = None) -> None:
@@ -70,7 +70,7 @@ class Waiter:
             self._bell.put(None)
 
     def wait(self, seconds: float) -> None:
-        """Wait for the bell, or for as long as this."""
+        """Wait for the bell, but at most so many seconds."""
         try:
             self._bell.get(timeout=seconds)
         except queue.Empty:
@@ -78,7 +78,7 @@ class Waiter:
 
 
 class Resident:
-    """A copy that is open: what the driver has and the decisions do not."""
+    """An open copy, as the driver sees it: its session and process, unknown to the decisions."""
 
     __slots__ = (
         "_poll",
@@ -104,20 +104,20 @@ class Resident:
         self.measure_at = now + measure_seconds
         self.measure_seconds = measure_seconds
         self.is_being_measured = False
-        self.is_used = False  # since it was looked at last
-        self.pages = 0  # resident ones, and when, as of the last reading
-        self.read_at = 0.0
-        self.is_dying = False  # its worker has ended, or is about to, and a job sees to it
+        self.is_used = False  # whether it was leased since the last check of its size
+        self.pages = 0  # resident pages at the last reading
+        self.read_at = 0.0  # when that was
+        self.is_dying = False  # its worker has ended or is about to, and a job handles that
         self._seen_at = 0.0
         self._poll = select.poll()
         self._poll.register(self.pidfd, select.POLLIN)
 
     def is_alive(self) -> bool:
-        """Whether its worker runs. Only under the pool's lock: one may poll at a time."""
+        """Whether its worker runs. Needs the pool's lock: only one thread may poll at a time."""
         return not self.is_dying and not self._poll.poll(0)
 
     def seems_alive(self, now: float) -> bool:
-        """The same, asked of the kernel at most once in a millisecond while it is."""
+        """Like `is_alive`, but asks the kernel at most once per millisecond while it is alive."""
         if now - self._seen_at < 0.001:
             return not self.is_dying
         is_alive = self.is_alive()
@@ -127,7 +127,7 @@ class Resident:
 
 
 class Lender(Protocol):
-    """What a lease of a pool needs from it."""
+    """The interface that a pool's lease needs from its pool."""
 
     inbox: deque[Any]
 
@@ -141,10 +141,10 @@ class Lender(Protocol):
 
 
 class Door:
-    """A copy that every request for it gets at once, or that one at a time gets.
+    """A copy that can be leased without a decision, by one holder at a time if it is exclusive.
 
-    Those that come in are noted here and nowhere else. That holds as long as nothing is decided:
-    before the next decision the notes are entered into the books, and the door is shut.
+    Its leases are noted only here, until the next decision: before that the notes are entered
+    into the books and the door is shut.
     """
 
     __slots__ = ("inside", "is_exclusive", "is_shut", "last_used", "left", "resident", "runs")
@@ -154,16 +154,16 @@ class Door:
         self.is_exclusive = is_exclusive
         self.inside: dict[int, Tie] = {}  # by ticket
         self.is_shut = False
-        self.left = 0  # how many came and went
-        self.runs = 0  # of theirs
+        self.left = 0  # leases that were taken and given back here
+        self.runs = 0  # runs during those leases
         self.last_used = 0.0
 
 
 class PoolTerms(Terms):
-    """The terms of a lease of a pool: which copy, and the ticket that was drawn for it.
+    """The terms of a pool's lease: its copy and its ticket.
 
-    They come and go as often as steps do, and only subscribers to every step hear of them. So this
-    is written out where the parent's way would be shorter.
+    They are created as often as steps run, and only subscribers to every step receive their
+    events. For speed, code is written out here that could be shorter by calls to the parent class.
     """
 
     __slots__ = ("door", "has_left", "is_out", "lender", "resident", "ticket")
@@ -189,12 +189,12 @@ class PoolTerms(Terms):
         self.lender = lender
         self.ticket = ticket
         self.resident = resident
-        self.door = door  # where it was noted
-        self.has_left = False  # by the door, before anything was decided
-        self.is_out = False  # whether its handle has reached the one that asked for it
+        self.door = door  # where the lease was noted
+        self.has_left = False  # whether it ended at the door, before any decision
+        self.is_out = False  # whether the handle has reached the caller
 
     def hand_out(self) -> None:
-        """The handle is on its way to the one that asked for it."""
+        """Record that the handle is being returned to the caller."""
         self.stay.leases.add(self)
         if not self.resident.is_used:
             self.lender.note_use(self.resident)
@@ -203,12 +203,12 @@ class PoolTerms(Terms):
         self.is_out = True
 
     def end(self, why: str, error: Ending = LeaseExpired) -> bool:
-        """End it, perhaps from inside the garbage collector; False if it had ended before."""
+        """End the lease, perhaps from inside the garbage collector; False if it had ended."""
         if self.ended is not None:
             return False
         self.error = error
-        # No call between these lines: a signal is answered at calls only, so that a lease
-        # has ended and is on its way back, or neither.
+        # No call between these lines: signals are handled only at calls, so that the lease has
+        # both ended and is in the inbox, or neither.
         self.ended = why
         self.handle = None
         self.lender.inbox.append(self)
@@ -222,19 +222,19 @@ class PoolTerms(Terms):
     def forgotten(self) -> None:
         if self.is_out:
             super().forgotten()
-        else:  # interrupted on its way to the caller
+        else:  # interrupted before the caller had it
             self.end("its request was interrupted")
 
 
 class PoolLease(Lease):
-    """A lease of a pool. It knows which thread uses it, so that deadlocks can be explained."""
+    """A lease of a pool. It tracks which thread uses it, so that deadlocks can be explained."""
 
     _terms: PoolTerms
 
     def __init__(self, terms: PoolTerms, holder: Holder, owner: Any) -> None:
         self._terms = terms
-        self._owner = owner  # the pool's handle: it is not forgotten while a lease is there
-        # A task may use its lease from any thread (asyncio.to_thread): it is the holder all along.
+        self._owner = owner  # the pool's handle: a lease keeps the pool alive
+        # A task may use its lease from any thread (asyncio.to_thread) and remains the holder.
         self._thread = holder.key if type(holder.key) is int else None
 
     @property
@@ -249,24 +249,24 @@ class PoolLease(Lease):
 
     @property
     def is_broken(self) -> bool:
-        """Whether its worker has died, and is perhaps being cleared away already."""
+        """Whether its worker has died; the copy is perhaps being closed already."""
         return self._terms.stay.how_it_died is not None
 
     def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Give it back. May be called twice."""
+        """Give the session back. May be called twice."""
         terms = self._terms
         if terms.ended is None:
             terms.end(_GIVEN_BACK)
         if self.is_broken:
-            # Its memory is back already; when this returns, the pool knows it too.
+            # The worker's memory is free already; wait until the pool's account shows it.
             terms.lender.wait_until_gone(terms.resident.copy)
 
 
 class Tie(weakref.ref["Waiter | PoolLease"]):
-    """How the books refer to a waiter or a lease: weakly, with what they need once it is gone."""
+    """The books' weak reference to a waiter or a lease, with the data they need once it is gone."""
 
     __slots__ = ("holder", "terms", "ticket")
 
@@ -285,5 +285,5 @@ def tie_lease(lease: PoolLease, holder: Holder, inbox: deque[Any]) -> Tie:
     tie = Tie(lease, inbox.append)
     terms = tie.terms = lease._terms
     tie.ticket, tie.holder = terms.ticket, holder
-    terms.watch(lease)  # Python calls the newest first: a forgotten lease can still say so
+    terms.watch(lease)  # Python calls the newest callback first: that one records how it ended
     return tie

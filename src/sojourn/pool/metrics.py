@@ -1,4 +1,4 @@
-"""The numbers of this process's pools, among those of `sojourn.metrics()`."""
+"""The metrics of this process's pools, which `sojourn.metrics()` includes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COUNTED = {
 
 
 def families(drivers: Iterable[Driver]) -> Iterator[Family]:
-    """What Prometheus reads of these pools; nothing where there are none."""
+    """Yield the Prometheus families of these pools; none if there are no pools."""
     pools: list[tuple[Labels, PoolStatus, Driver]] = [
         ({"pool": str(driver.made_at), "serial": str(driver.serial)}, driver.status(), driver)
         for driver in drivers

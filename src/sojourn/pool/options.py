@@ -1,4 +1,4 @@
-"""The options of a registered model, for type checkers and for us."""
+"""The options of a registered model, for type checkers and for checks at run time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from sojourn.session.opening import Names
 
 
 class OpenOptions(TypedDict, total=False):
-    """Those of `sojourn.open` that make sense in a pool, `isolation` and `restart` with the one
-    value that does."""
+    """The options of `sojourn.open` that make sense in a pool; `isolation` and `restart` only with
+    one value each."""
 
     isolation: str
     device: str
@@ -32,7 +32,7 @@ class OpenOptions(TypedDict, total=False):
 
 
 class ModelOptions(OpenOptions, total=False):
-    """Those of `Pool.register` and `Pool.update`."""
+    """The options of `Pool.register` and `Pool.update`."""
 
     copies: int
     exclusive: bool
@@ -44,7 +44,7 @@ class ModelOptions(OpenOptions, total=False):
 
 
 def check(options: Mapping[str, Any]) -> None:
-    """Refuse what a registered model cannot have."""
+    """Raise an error for options that a registered model cannot have."""
     known = ModelOptions.__annotations__.keys()
     for option, value in options.items():
         if option not in known:

@@ -1,8 +1,8 @@
-"""Where the pool keeps the variables of copies that had to leave: a private folder of its own.
+"""The private folder in which a pool keeps the variables of copies that had to leave.
 
-Made when the first copy is parked, below the folder for temporary files, readable by its owner
-alone, and removed when the pool closes; what a killed program has left, the next pool of the same
-user removes. Only saved states are removed: whatever else somebody has put there stays.
+It is made when the first copy is parked, below the folder for temporary files, readable by its
+owner alone, and removed when the pool closes; the folder of a killed program is removed by the next
+pool of the same user. Only saved states are removed: any other file in the folder stays.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Parking:
         self._numbers = itertools.count(1)
 
     def place_for(self, copy: CopyId) -> str:
-        """Where to save this copy now. No path is given twice: names that differ may look alike
-        here, and a model that is registered again has copies like those before it."""
+        """Return a path to save this copy to. Each path is unique: different names may become the
+        same here, and a model that is registered again has copies with the same names."""
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", copy.model)[:80]
         return os.path.join(self._made(), f"{name}-{next(self._numbers)}")
 
     def leave(self) -> None:
-        """Remove everything. Nothing can be parked afterwards."""
+        """Remove the folder. Nothing can be parked afterwards."""
         with self._lock:
             self._is_over = True
             if self._folder is not None:
@@ -49,7 +49,7 @@ class Parking:
             self._let_go()
 
     def become_foreign(self) -> None:
-        """In a fork: the folder is the parent's, and so is its lock."""
+        """Forget the folder in a fork: it is the parent's, and so is the lock."""
         self._lock = threading.Lock()
         self._folder, self._is_over = None, True
         self._let_go()
@@ -59,7 +59,7 @@ class Parking:
             if self._is_over:
                 raise CheckpointError("the pool is closed")
             if self._folder is None or not owned_folders.is_at(self._folder, self._fd):
-                self._let_go()  # somebody has removed it: without it, what is put there is nobody's
+                self._let_go()  # it was removed by somebody: close it, and make another
                 parent = self._parent or tempfile.gettempdir()
                 try:
                     os.makedirs(parent, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Many models, one memory budget: the handle that users hold."""
+"""The handle of a pool that users hold: many models under one memory budget."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from sojourn.pool.aio import AsyncLease
 
 CLOSE_SECONDS = 30.0
-_BASE_BYTES = 64 * 2**20  # what a worker has before its model is loaded, generously
+_BASE_BYTES = 64 * 2**20  # generous: what a worker holds before it loads its model
 
 
 class Pool:
-    """Sessions of many models under one memory budget. It lives until `close()`, best by `with`.
+    """Sessions of many models under one memory budget. Close it by `close()`, best by `with`.
 
     `memory`, such as `"8GiB"`, is what all sessions together may hold, on the host and on devices;
     without it there is no limit. A session that is not used for `idle_seconds` is closed.
@@ -47,9 +47,9 @@ class Pool:
     Sessions whose variables changed are parked in a private folder below `parking_folder` (the
     folder for temporary files) before they are closed.
 
-    So many `spares` are kept ready, if there is room for them: workers in which TensorFlow has run
-    before, so that opening a model takes less than half the time. They are charged, and the first
-    to leave when room is needed.
+    `spares` is the number of spare workers to keep ready, if there is room for them: workers in
+    which TensorFlow has run before, so that opening a model takes less than half the time. They are
+    charged to the budget, and are the first to be closed when room is needed.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Pool:
         version: int | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
-        """Make a model known under a name. It is opened with its first lease.
+        """Register a model under a name. It is opened with its first lease.
 
-        A session is shared by all that lease it, and up to `copies` are opened when it is busy;
-        with `exclusive` each copy has one holder at a time, as a training loop wants it. A
+        A session is shared by all its holders, and up to `copies` are opened when it is busy;
+        with `exclusive` each copy has one holder at a time, as a training loop needs it. A
         `pinned` one is never closed for others; `keep_seconds` replaces the pool's idle_seconds.
         `memory` is reserved before opening and is the most a copy may allocate. After `max_runs`
         steps, or once it has grown by `max_growth` bytes, a copy is replaced by a fresh one. All
-        other options are those of `sojourn.open`. A live model is taken as it is now.
+        other options are those of `sojourn.open`. A live model is packed as it is now.
 
         With `version` (1 by default) several versions of a name can be registered; a lease gets
         the highest unless it asks for one.
@@ -119,11 +119,11 @@ class Pool:
     ) -> int:
         """Replace a model by a new version, and return its number; options as for `register`.
 
-        The new version is opened while the old one serves on. When it is ready, new leases get
+        The new version is opened while the old one serves. When it is ready, new leases get
         it, and the old one is closed once its leases have been given back; with `keep_old` it
         stays, for leases that ask for its version. If the new one cannot be opened, is not ready
-        within `ready_seconds`, or only when a newer one serves already, this raises why, and the
-        old one, or the newer one, serves on.
+        within `ready_seconds`, or only when a newer one serves already, this raises an error, and
+        the old one, or the newer one, continues to serve.
         """
         place = caller()
         wish = Wish(name, this_thread(place), self, _version(version))
@@ -137,10 +137,11 @@ class Pool:
     def unregister(
         self, name: str, *, version: int | None = None, timeout: float | None = None
     ) -> bool:
-        """Let a model go for good, or one version of it. Its name can then be registered again.
+        """Remove a model, or one version of it. Its name can then be registered again.
 
-        Idle copies are closed now, leased ones once they are given back; what waits for it is
-        refused. Returns when the idle ones are gone; False if that takes longer than `timeout`.
+        Idle copies are closed now, leased ones once they are given back; requests that wait for
+        it are refused. Returns True when the idle copies are closed, False if that takes longer
+        than `timeout` seconds.
         """
         arguments.text("a model's name", name)
         return self._driver.unregister(name, _version(version), arguments.timeout(timeout))
@@ -148,9 +149,9 @@ class Pool:
     def lease(
         self, name: str, *, timeout: float | None = None, version: int | None = None
     ) -> PoolLease:
-        """Lease a session of this model, for a `with` block. Opens it if need be.
+        """Lease a session of this model, for a `with` block. Opens it if necessary.
 
-        Waits for at most `timeout` seconds: PoolTimeout or BudgetExceeded then say who has it.
+        Waits for at most `timeout` seconds; then PoolTimeout or BudgetExceeded name the holders.
         """
         frame = sys._getframe(1)
         code = frame.f_code
@@ -172,7 +173,7 @@ class Pool:
     def alease(
         self, name: str, *, timeout: float | None = None, version: int | None = None
     ) -> AsyncLease:
-        """The same for asyncio: `async with pool.alease(name) as session`."""
+        """Lease a session in asyncio: `async with pool.alease(name) as session`."""
         arguments.text("a model's name", name)
         return self._leasing(name, _version(version), arguments.timeout(timeout), caller())
 
@@ -188,7 +189,7 @@ class Pool:
     ) -> None:
         """Open every copy of these models now, or of all; returns when they are ready.
 
-        `timeout` is for all of them together.
+        `timeout` limits the seconds for all of them together.
         """
         driver = self._driver
         holder = this_thread(caller())
@@ -204,21 +205,22 @@ class Pool:
         driver.preload(wishes, deadline)
 
     def evict(self, name: str, *, timeout: float | None = None, version: int | None = None) -> bool:
-        """Let the copies of a model go: idle ones now, leased ones once they are given back.
+        """Close the copies of a model: idle ones now, leased ones once they are given back.
 
-        Returns when the idle ones are gone; False if that takes longer than `timeout` seconds, or
-        if one stays because it could not be parked (`stats().copies` has its `park_error`).
+        Returns True when the idle ones are closed; False if that takes longer than `timeout`
+        seconds, or if one stays because it could not be parked (`stats().copies` has its
+        `park_error`).
         """
         return self._driver.evict(name, _version(version), arguments.timeout(timeout))
 
     def pin(self, name: str, pinned: bool = True, *, version: int | None = None) -> None:
-        """Never close a model for others or for idleness, or do so again with `pinned=False`."""
+        """Never close a model for others or for idleness; `pinned=False` allows it again."""
         arguments.text("a model's name", name)
         self._driver.change(name, _version(version), pinned=bool(pinned))
 
     def keep(self, name: str, seconds: float | None, *, version: int | None = None) -> None:
-        """Keep idle copies of a model for so long from now on: None is the pool's idle_seconds,
-        `math.inf` for ever, 0 until nobody has a lease of it."""
+        """Set the seconds for which idle copies of a model are kept: None is the pool's setting,
+        `math.inf` is forever, 0 closes them when their last lease ends."""
         arguments.text("a model's name", name)
         if seconds not in (None, math.inf):
             arguments.seconds("seconds", seconds)
@@ -229,15 +231,15 @@ class Pool:
         return self._driver.versions(name)
 
     def stats(self) -> PoolStatus:
-        """What is registered and resident, who holds what, and counts since the pool was made."""
+        """The registered models, the open copies, their holders, and counts since the start."""
         return self._driver.status()
 
     def close(self, *, timeout: float | None = CLOSE_SECONDS) -> None:
         """Close every session. May be called twice.
 
-        Requests that wait are refused. Leases that are out have `timeout` seconds (None: any
-        time) to be given back, except those of the closing thread itself; then they expire. What
-        was parked is deleted. Not in a signal handler: raise there, or start a thread that closes.
+        Waiting requests are refused. Leases have `timeout` seconds (None: no limit) to be given
+        back, except those of the closing thread itself; then they expire. Parked states are
+        deleted. Not in a signal handler: raise there, or start a thread that closes.
         """
         end = partial(
             _end, self._driver, self._keeper, arguments.timeout(timeout), caller(), here.key
@@ -268,7 +270,7 @@ def _new_holder(code: CodeType, instruction: int) -> Holder:
     holder = this_thread(caller())
     if len(here.holders) > 1000:
         here.holders.clear()
-    here.holders[id(code), instruction] = holder, code  # as long as it is here, its id is its own
+    here.holders[id(code), instruction] = holder, code  # keeps `code` alive: its id is unique
     return holder
 
 
@@ -285,7 +287,7 @@ def _version(version: int | None) -> int | None:
 
 
 def _maker(name: str, model: Any, place: Place, options: dict[str, Any]) -> MakeModel:
-    """A function from a version's number to the model, everything else of it checked and packed."""
+    """Check and pack a model; return a function that makes it from the number of its version."""
     check(options)
     device = arguments.device("device", options.pop("device", "auto"))
     memory, growth = options.pop("memory", None), options.pop("max_growth", None)
@@ -293,10 +295,10 @@ def _maker(name: str, model: Any, place: Place, options: dict[str, Any]) -> Make
     rules = {key: options.pop(key) for key in of_pool & options.keys()}
     rules["memory_bytes"] = None if memory is None else arguments.memory("memory", memory)
     rules["max_growth_bytes"] = None if growth is None else arguments.memory("max_growth", growth)
-    rules["parks"] = not options.get("untrusted", False)  # such a worker writes nothing
+    rules["parks"] = not options.get("untrusted", False)  # an untrusted worker writes no files
     rules["estimate_bytes"] = _estimate(model)
-    Model(name, **rules)  # what is wrong with these comes before what is wrong with the model
-    is_packed = isinstance(model, Blueprint)  # by another process, where its code is
+    Model(name, **rules)  # report errors in the rules before errors in the model
+    is_packed = isinstance(model, Blueprint)  # by another process, which has the model's code
     blueprint = model if is_packed else Blueprint(model, memory=memory, **options)
     blueprint.model_name = name
     rules["takes_spares"] = blueprint.takes_spares(device)
@@ -310,18 +312,18 @@ def _maker(name: str, model: Any, place: Place, options: dict[str, Any]) -> Make
 
 
 def _estimate(model: Any) -> int | None:
-    """A guess for the first open of a model in files: it is not smaller than they are."""
+    """Estimate the size of a model in files, for its first opening: at least that of the files."""
     if not isinstance(model, str | os.PathLike):
         return None
     path = os.fspath(model)
     if not os.path.isdir(path):
         return _BASE_BYTES + os.path.getsize(path) if os.path.isfile(path) else None
     files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
-    # A link may lead to nothing, or to what is no part of the model.
+    # lstat: a link may be dangling, or lead to a file that is no part of the model.
     return _BASE_BYTES + sum(os.lstat(file).st_size for file in files)
 
 
-# -- ends that were not asked for --------------------------------------------------------------
+# -- pools that nobody closed ------------------------------------------------------------------
 
 _open_pools: dict[Driver, Keeper] = {}
 
@@ -336,7 +338,7 @@ def _end(
 
 
 def _forgotten(driver: Driver, keeper: Keeper) -> None:
-    """The pool was garbage-collected, and no lease is out. Runs in the garbage collector."""
+    """Close a pool that was garbage-collected, without leases. Runs in the garbage collector."""
     if driver.is_foreign:
         return
 
@@ -344,7 +346,7 @@ def _forgotten(driver: Driver, keeper: Keeper) -> None:
     try:
         threading.Thread(target=end, name="sojourn-pool-forgotten").start()
     except RuntimeError:
-        pass  # the interpreter exits: the sessions are closed by themselves
+        pass  # the interpreter exits, which closes the sessions
     warnings.warn(
         f"the pool made at {driver.made_at} was never closed; use `with` or call close()",
         ResourceWarning,
@@ -353,8 +355,8 @@ def _forgotten(driver: Driver, keeper: Keeper) -> None:
 
 
 def _end_all_at_exit() -> None:
-    # Threads can no longer be started, so only what would stay is removed. The sessions, and with
-    # them their workers, are closed right after this.
+    # Threads can no longer be started, so only files that would stay are removed. The sessions,
+    # and with them their workers, are closed right after this.
     for driver in list(_open_pools):
         driver.parking.leave()
 

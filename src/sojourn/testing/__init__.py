@@ -1,4 +1,4 @@
-"""For tests: what is left behind, which transitions were reported, and a pytest plugin."""
+"""Tools for tests: checks for leftovers and for reported transitions, and a pytest plugin."""
 
 from sojourn.testing.leftovers import leftovers
 from sojourn.testing.snapshots import Snapshot, take_snapshot

@@ -15,7 +15,7 @@ _KEY = "sojourn_audit"
 
 
 class AuditPlugin:
-    """Audits from the first test to the last. What it finds fails the run, not a single test."""
+    """Audits from the first test to the last. Findings fail the run, not a single test."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -25,12 +25,12 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Begin before anything is collected: modules may open sessions when imported."""
+        """Start the audit before tests are collected: modules may open sessions when imported."""
         self._audit.start()
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """End, and make a run that passed fail if something was found."""
+        """Finish the audit, and fail a run that passed if there are findings."""
         self._audit.mark_exit()
         self._found = self._audit.finish()
         ignored = {code.strip() for code in self._config.getoption(f"{_KEY}_ignore").split(",")}
@@ -47,7 +47,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take what a worker of pytest-xdist found in its part of the suite."""
+        """Collect the findings of a pytest-xdist worker in its part of the suite."""
         found = getattr(node, "workeroutput", {}).get(_KEY, ())
         self._from_workers += [Finding.from_dict(plain) for plain in found]
 

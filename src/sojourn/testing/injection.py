@@ -1,6 +1,6 @@
-"""Make things fail: the Nth call of some functions, or the Nth moment a Ctrl-C could come.
+"""Failure injection: fail the Nth call of some functions, or raise at the Nth possible interrupt.
 
-Asked for one N after the other until nothing fails any more, this leaves no path untried.
+Repeated with N = 1, 2, ... until nothing fails any more, this covers every path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HERE = os.path.dirname(sojourn.__file__) + os.sep
 
 
 class Refusals:
-    """Counts calls of some functions, and lets one of them fail. Use it in a `with` block."""
+    """Counts calls of some functions, and makes one of them fail. Use it in a `with` block."""
 
     def __init__(self, error: Callable[[], BaseException]) -> None:
         self._error = error
@@ -36,15 +36,15 @@ class Refusals:
             setattr(*self._real.pop())
 
     def at(self, n: int) -> None:
-        """From now on the Nth call fails, the others do not."""
+        """Make the Nth call from now on fail, and no other."""
         self._left, self.has_failed = n, False
 
     def stop(self) -> None:
-        """No call fails from now on."""
+        """Make no call fail from now on."""
         self._left = 0
 
     def count(self) -> None:
-        """One more call; raises if it is the one to fail."""
+        """Count a call; raise the error if this is the call to fail."""
         self._left -= 1
         if self._left == 0:
             self.has_failed = True
@@ -66,11 +66,11 @@ class Refusals:
 def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Iterator[list[str]]:
     """Raise at the Nth point where the interpreter could answer a signal in sojourn's own code.
 
-    CPython looks for signals when it enters a function and when a call of C code returns; here
-    that is where one of sojourn's functions begins, and where one of C's that it called has ended.
-    The list tells where it was raised, and is empty if there were fewer points. With 0 nothing is
-    raised and the list has every point. In a finalizer Python tells of it and goes on; there it is
-    known by its text, INJECTED.
+    CPython checks for signals when it enters a function and when a call of C code returns; here
+    that means where a function of sojourn begins, and where a C function that it called returns.
+    The list has the point where the error was raised; it is empty if there were fewer points. With
+    N = 0 nothing is raised and the list has all points. An error in a finalizer is only printed by
+    Python; there it is recognised by its text, INJECTED.
     """
     where: list[str] = []
     left = n
@@ -102,8 +102,8 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
         sys.setprofile(None)
 
 
-# Functions that have descriptors in hand as mere numbers: who is interrupted there, in the few
-# microseconds after one has come, loses its number, and the descriptor lives on with the process.
+# Functions that hold descriptors as plain numbers: an interrupt in the few microseconds after one
+# has arrived loses its number, and the descriptor stays open until the process ends.
 _SPARED = {
     os.path.join(_HERE, "transport", "frames.py"): "receive_fds receive".split(),
     os.path.join(_HERE, "process", "zygote.py"): "ask _ask fork".split(),
@@ -116,15 +116,15 @@ def _is_spared(code: CodeType) -> bool:
 
 
 def _is_out_of_reach(frame: FrameType | None) -> bool:
-    # A transition cannot be reported if the report itself is interrupted, and an interrupt in a
-    # finalizer shows only in what Python prints.
+    # A transition cannot be reported if the report itself is interrupted, and Python only prints
+    # an interrupt in a finalizer.
     while frame is not None and frame.f_code.co_name not in ("announce", "_to", "emit", "__del__"):
         frame = frame.f_back
     return frame is not None
 
 
 def _hands_over_a_descriptor(function: Any) -> bool:
-    # Between the system call and the variable there is no place where it could be taken back.
+    # Between the system call and the assignment no code could close the descriptor.
     return getattr(function, "__name__", "") in (
         "memfd_create eventfd open pidfd_open dup recvmsg acquire __enter__".split()
     )

@@ -1,7 +1,7 @@
-"""What a piece of code leaves behind in this process and around it.
+"""The check for what a piece of code leaves behind, in this process and around it.
 
-Take a snapshot before, ask `leftovers` after. A difference is looked at again for a short while
-before it is called a leak: threads that have ended take a moment to be gone.
+Take a snapshot before, call `leftovers` after. A difference is checked again for a short time
+before it counts as a leak: threads that have ended take a moment to disappear.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def leftovers(
     growth_bytes: int | None = None,
     temporary_folder: bool = True,
 ) -> list[str]:
-    """What is there now and was not there before, a sentence each. Empty is good.
+    """Return what exists now and did not before, a sentence each. Empty is good.
 
     With `growth_bytes`, the memory of this process and its zygote, private and shared, may have
-    grown by no more; nor may, if the snapshot is a strict one, threads have come that Python knows
-    nothing of. Leave that out where a framework that runs in this process grows as it likes. Leave
-    the `temporary_folder` out, and with it that for things of a running program (XDG_RUNTIME_DIR),
-    where other programs use it too.
+    grown by no more than that; with a strict snapshot also no native threads unknown to Python may
+    be new. Do not pass it where a framework that runs in this process grows arbitrarily. Pass
+    `temporary_folder=False` where other programs use that folder or the runtime folder
+    (XDG_RUNTIME_DIR) too: then both are ignored.
     """
     deadline = time.monotonic() + seconds
     with _no_collection() if before.is_strict else contextlib.nullcontext():
@@ -74,7 +74,8 @@ def _compare(before: Snapshot, after: Snapshot, temporary_folder: bool) -> list[
         found.append(f"a zygote beside another is left: {sorted(after.zygotes)}")
     new = {fd: to for fd, to in after.descriptors.items() if before.descriptors.get(fd) != to}
     if before.is_strict:
-        # One that was moved to another number is the same, one that took another's place is not.
+        # A descriptor that was moved to another number is no leak; one that refers to another
+        # file than before, under the same number, is.
         more = Counter(after.descriptors.values()) - Counter(before.descriptors.values())
         new = {fd: to for fd, to in new.items() if to in more}
     elif len(after.descriptors) <= len(before.descriptors):
@@ -90,8 +91,8 @@ def _compare(before: Snapshot, after: Snapshot, temporary_folder: bool) -> list[
         if before.is_strict:
             found += _removed("the temporary folder", before.temporary, after.temporary)
             found += _removed("the runtime folder", before.runtime, after.runtime)
-    # A zygote that was replaced starts anew; one that stayed must not collect descriptors. Where
-    # one for another framework has come, there is nothing to compare.
+    # A replaced zygote starts anew; one that stayed must not accumulate descriptors. If a zygote
+    # for another framework was added, the numbers cannot be compared.
     is_comparable = len(after.zygotes) <= len(before.zygotes)
     if is_comparable and before.zygote_descriptors < after.zygote_descriptors:
         found.append(
@@ -123,8 +124,8 @@ def _growth(before: Snapshot, after: Snapshot, growth_bytes: int, deadline: floa
     growth_bytes += snapshots.counting_error()
     while True:
         grown = max(0, held - before.held_bytes)
-        # One that ended gave back more than a test could leak: that must not be offset. One that
-        # is new has nothing to be compared with.
+        # Compared apart: a zygote that ended freed more than a test could leak, which must not hide
+        # a leak here. A new zygote cannot be compared.
         is_comparable = len(after.zygotes) <= len(before.zygotes)
         zygote_grown = max(0, by_zygotes - before.zygote_bytes) if is_comparable else 0
         if grown + zygote_grown <= growth_bytes:
@@ -133,7 +134,7 @@ def _growth(before: Snapshot, after: Snapshot, growth_bytes: int, deadline: floa
             return [
                 f"memory has grown by {grown + zygote_grown} bytes, the zygote's by {zygote_grown}"
             ]
-        # What garbage holds is no leak of memory: it goes first, as it did before the snapshot.
+        # Garbage is no leak of memory: collect it first, as before the snapshot.
         gc.collect()
         snapshots.give_back()
         has_collected = True
@@ -142,11 +143,11 @@ def _growth(before: Snapshot, after: Snapshot, growth_bytes: int, deadline: floa
         by_zygotes = snapshots.held_bytes(after.zygotes)
 
 
-_GONE = b""  # the place of a file that is no longer there
+_GONE = b""  # the place of a file that no longer exists
 
 
 def _without_those_of_others(names: frozenset[str]) -> list[str]:
-    """Leave out the segments that another process has mapped: they are not ours."""
+    """Return the segments without those that an unrelated process has mapped."""
     ours = {os.getpid(), *limits.descendants(os.getpid())} if names else set()
     others = [pid for pid in processes.pids() if pid not in ours] if names else []
     mapped = {_GONE, *(place for pid in others for place in _mapped(pid))}
@@ -154,19 +155,17 @@ def _without_those_of_others(names: frozenset[str]) -> list[str]:
 
 
 def _mapped(pid: int) -> set[bytes]:
-    """The places of the segments that a process has mapped, under whatever name.
-
-    A semaphore is mapped before it gets the name by which others find it.
-    """
+    """Return the places of the segments that a process has mapped. Not their names: a semaphore
+    is mapped before it gets its final name."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as maps:
             return {b" ".join(line.split()[3:5]) for line in maps if b"/dev/shm/" in line}
     except OSError:
-        return set()  # another user's, or it has ended
+        return set()  # the process is another user's, or has ended
 
 
 def _place(path: str) -> bytes:
-    """A file's device and inode, as the kernel writes them in a list of mappings."""
+    """Return a file's device and inode, in the format of /proc/PID/maps."""
     try:
         status = os.stat(path)
     except OSError:
@@ -177,7 +176,8 @@ def _place(path: str) -> bytes:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Looking around makes garbage of its own, which may not have the test's collected."""
+    """Disable garbage collection within the block: a snapshot's own garbage could otherwise
+    trigger a collection of the test's garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

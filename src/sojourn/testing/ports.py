@@ -1,4 +1,4 @@
-"""Which network ports a process listens on, as the kernel lists them."""
+"""The network ports on which processes listen, as listed by the kernel."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 from collections.abc import Iterable, Mapping
 
 _LISTENS = "0A"
-# A datagram socket that is bound takes whatever comes, and has no other state for it.
+# A bound datagram socket receives from anyone; "07" is the state of an unconnected one.
 _TABLES = {"tcp": (_LISTENS,), "tcp6": (_LISTENS,), "udp": ("07",), "udp6": ("07",)}
 
 
 def sockets(pids: Iterable[int]) -> dict[str, int]:
-    """The sockets of these processes, of any kind: by their inodes, which process has it."""
+    """Return the sockets of these processes, of any kind: the process by the socket's inode."""
     return {inode: pid for pid in pids for inode in _socket_inodes(pid)}
 
 
 def listening(owners: Mapping[str, int]) -> list[str]:
-    """The ports that some of these sockets listen on, such as `tcp 8500 of 4711`."""
+    """Return the ports on which these sockets listen, such as `tcp 8500 of 4711`."""
     found = set()
     for table, states in _TABLES.items():
         for port, state, inode in _sockets(table):
@@ -30,7 +30,7 @@ def _sockets(table: str) -> Iterable[tuple[int, str, str]]:
         with open(f"/proc/net/{table}") as listed:
             lines = listed.readlines()[1:]
     except OSError:
-        return  # no IPv6 here
+        return  # the system has no IPv6
     for line in lines:
         fields = line.split()
         yield int(fields[1].rpartition(":")[2], 16), fields[3], fields[9]
@@ -41,7 +41,7 @@ def _socket_inodes(pid: int) -> Iterable[str]:
     try:
         names = os.listdir(folder)
     except OSError:
-        return  # it has ended
+        return  # the process has ended
     for name in names:
         try:
             target = os.readlink(f"{folder}/{name}")

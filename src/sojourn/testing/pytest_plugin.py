@@ -1,4 +1,4 @@
-"""What sojourn adds to pytest. Loads nothing that is not asked for."""
+"""sojourn's plugin for pytest. Imports other modules only when they are needed."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 def look_after(
     request: pytest.FixtureRequest, *, seconds: float = 2.0, temporary_folder: bool = False
 ) -> Iterator[None]:
-    """Look before and after a test, and again for some `seconds` until it is called a leak.
+    """Take a snapshot before a test and fail the test if, `seconds` after it, something is left.
 
     With `temporary_folder`, files left there count too.
     """
     from sojourn.testing import leftovers, take_snapshot
 
-    # What pytest makes once for a whole run is not the test's.
+    # pytest makes its base folder once per run: make it now, so that it is no leftover.
     if {"tmp_path", "tmp_path_factory", "tmpdir"} & set(request.fixturenames):
         request.getfixturevalue("tmp_path_factory").getbasetemp()
     before = take_snapshot()
@@ -55,7 +55,7 @@ def look_after(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Audit the run if it was asked for."""
+    """Register the audit if it was requested."""
     if config.getoption("--sojourn-audit"):
         from sojourn.testing.audit_plugin import AuditPlugin
 

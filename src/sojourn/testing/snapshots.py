@@ -1,4 +1,4 @@
-"""What is there at one moment, in this process and around it."""
+"""Snapshots: the sessions, processes, threads, descriptors, files and memory at one moment."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from sojourn.process.zygote import reap_retired, zygotes
 from sojourn.session import totals
 from sojourn.testing import ports
 
-# With this set in the environment, all processes that were started with it are counted, however
-# they were detached, by any program. Its value may be continued: `run`, `run.part`.
+# The environment variable that marks a test run. If it is set, all processes started with it are
+# counted, even detached ones that other programs started. Its value may have a suffix: `run`,
+# `run.part`.
 RUN = "SOJOURN_TEST_RUN"
 _UNKNOWN = (-1, -1)
 Stamp = tuple[int, int]
@@ -25,35 +26,35 @@ Stamp = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is there at one moment."""
+    """The sessions, processes, threads, descriptors, files and memory at one moment."""
 
     sessions: dict[int, str]  # by their serial numbers: name, and who opened it
     workers: frozenset[int]
-    strangers: frozenset[int]  # what workers have started, and zombies that the zygote has not seen
-    children: frozenset[int]  # and theirs
-    descriptors: dict[int, str]  # but those that we hold the zygote by
+    strangers: frozenset[int]  # started by workers, and zombies that the zygote has not reaped
+    children: frozenset[int]  # other child processes, and theirs
+    descriptors: dict[int, str]  # without those that connect to the zygote
     threads: frozenset[str]
     shared_memory: frozenset[str]
-    temporary: Mapping[str, Stamp]  # what was written where, if it was looked at strictly
+    temporary: Mapping[str, Stamp]  # size and time of each file, if strict
     runtime: Mapping[str, Stamp]
     held_bytes: int  # by this process
     zygote_bytes: int
     zygote_descriptors: int
     zygote_threads: int
-    sockets: Mapping[str, int]  # by their inodes, whose
+    sockets: Mapping[str, int]  # the process by the socket's inode
     zygotes: frozenset[int] = frozenset()
-    marked: frozenset[int] = frozenset()  # started with the mark of this run, and none of the above
-    native_threads: Mapping[int, str] = field(default_factory=dict)  # that Python knows nothing of
+    marked: frozenset[int] = frozenset()  # marked with RUN, and none of the above
+    native_threads: Mapping[int, str] = field(default_factory=dict)  # unknown to Python
     is_strict: bool = False
 
 
 def take_snapshot(*, strict: bool = False) -> Snapshot:
-    """Look around.
+    """Take a snapshot.
 
-    A strict look is for those who have the process and its temporary folder for themselves: then
-    nothing may be left that only the garbage collector would find, no descriptor may have been
-    exchanged for another, and files below the folders may be neither removed nor changed. What is
-    garbage already goes first.
+    A strict one is for tests that have the process and its temporary folder for themselves: then
+    nothing may be left for the garbage collector, no descriptor may have been exchanged for
+    another, and files below the folders may be neither removed nor changed. Existing garbage is
+    collected first.
     """
     if strict:
         gc.collect()
@@ -62,7 +63,7 @@ def take_snapshot(*, strict: bool = False) -> Snapshot:
 
 
 def look(strict: bool) -> Snapshot:
-    """The same, but nothing is cleaned up before, but for zygotes that have ended long ago."""
+    """Take a snapshot without collecting garbage first. Only reaps zygotes that ended before."""
     reap_retired()
     me = os.getpid()
     found = processes.of_client(me)
@@ -96,23 +97,23 @@ def look(strict: bool) -> Snapshot:
 
 
 def held_bytes(pids: Iterable[int]) -> int:
-    """Memory of these processes that is backed by no file, nameless segments included.
+    """Return the memory of these processes that no file backs, including nameless segments.
 
-    A segment that is both mapped and open is counted twice, and so cannot hide another; what is
-    asked of this number is only whether it grows. It comes from the kernel's counters: walking the
-    page tables is exact, but takes longer than all the rest of a look.
+    A segment that is both mapped and open is counted twice, and so cannot hide another; the number
+    only serves to detect growth. It comes from the kernel's counters: walking the page tables is
+    exact, but takes longer than the whole rest of a snapshot.
     """
     return sum(_resident_bytes(pid) + _open_segments(pid) for pid in pids)
 
 
 def counting_error() -> int:
-    """By how much the kernel's counters may be wrong: each processor keeps some of the pages."""
+    """Return the error of the kernel's counters: each processor counts some pages on its own."""
     processors = os.cpu_count() or 1
     return processors * max(32, 2 * processors) * os.sysconf("SC_PAGE_SIZE")
 
 
 def give_back() -> None:
-    """Have the C library return freed memory to the system: keeping it is not a leak."""
+    """Make the C library return freed memory to the system: memory it keeps is not a leak."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except AttributeError:
@@ -120,7 +121,7 @@ def give_back() -> None:
 
 
 def runtime_folder() -> str:
-    """Where programs that run keep their things."""
+    """Return the folder for the sockets and files of running programs."""
     return os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
 
 
@@ -134,7 +135,7 @@ def _marked() -> list[int]:
 
 
 def _descriptors() -> dict[int, str]:
-    # Each may be replaced by another, as good as the first: these come and go with it.
+    # A zygote may be replaced, and its descriptors with it: leave them out.
     spared: set[int] = set()
     for running in (one._running for one in zygotes.values()):
         if running is not None:
@@ -144,7 +145,7 @@ def _descriptors() -> dict[int, str]:
         try:
             found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
         except OSError:
-            pass  # the listing's own
+            pass  # the descriptor of the listing itself
     return {fd: to for fd, to in found.items() if fd not in spared}
 
 
@@ -157,7 +158,7 @@ def _native_threads() -> dict[int, str]:
                 with open(f"/proc/self/task/{task}/comm") as name:
                     found[task] = name.read().strip()
             except OSError:
-                pass  # it has ended
+                pass  # the thread has ended
     return found
 
 
@@ -166,7 +167,7 @@ def _files(folder: str, strict: bool) -> dict[str, Stamp]:
         return dict.fromkeys(_listed(folder), _UNKNOWN)
     found: dict[str, Stamp] = {}
     for parent, folders, names in os.walk(folder):
-        # pytest's own for tmp_path, where the tests do as they like.
+        # Without pytest's own folders for tmp_path, which belong to the tests.
         folders[:] = [name for name in folders if not name.startswith("pytest-of-")]
         within = os.path.relpath(parent, folder)
         found.update({os.path.normpath(os.path.join(within, name)): _UNKNOWN for name in folders})
@@ -194,7 +195,7 @@ def _resident_bytes(pid: int) -> int:
                 line.split() for line in status if line.startswith((b"RssAnon", b"RssShmem"))
             ]
     except OSError:
-        return 0  # it has ended
+        return 0  # the process has ended
     return sum(int(number) * 1024 for _, number, _ in counters)
 
 

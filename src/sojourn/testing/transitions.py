@@ -1,4 +1,4 @@
-"""Watch every transition of every session: each must be legal, and reported once."""
+"""A watch over all transitions of all sessions: each must be legal, and reported once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEGAL = {(before, after) for (before, _), after in TRANSITIONS.items() if befor
 
 
 class Watch:
-    """Listens from the beginning of a `with` block to its end."""
+    """Records all reported transitions within a `with` block."""
 
     def __init__(self) -> None:
         self._lives: dict[object, list[State]] = {}
@@ -34,7 +34,7 @@ class Watch:
         self._stop()
 
     def wrong(self) -> list[str]:
-        """The violations, a sentence each. Empty if all is well."""
+        """Return the violations, a sentence each. Empty if there are none."""
         with self._lock:
             lives = {key: list(states) for key, states in self._lives.items()}
         found = []
@@ -48,7 +48,7 @@ class Watch:
         return found
 
     def hear(self, event: events.Event) -> None:
-        """Take note of an event."""
+        """Record an event, if it reports a transition."""
         state = _KINDS.get(event.kind)
         if state is None:
             return

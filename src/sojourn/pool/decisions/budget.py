@@ -1,7 +1,7 @@
-"""The account of the pool's memory: reserved before opening, charged until the receipt is in.
+"""The account of the pool's memory: reserved before opening, charged until the receipt arrives.
 
-Pure arithmetic in whole, signed bytes. It never asks the machine how much is free: what other
-programs do is not the pool's account.
+Pure arithmetic in whole, signed bytes. It never asks the machine how much memory is free: the
+memory of other programs is not part of the account.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from sojourn.pool.decisions.terms import CopyId, Room
 
 
 class Budget:
-    """What every copy is charged with. `spare` may be negative when a session has grown."""
+    """The charges of all copies. `spare` may be negative after a session has grown."""
 
     def __init__(self, limit: Room) -> None:
         self.limit = limit
         self._charges: dict[CopyId, int] = {}
         self._residue: dict[CopyId, int] = {}
-        self._no_sessions: set[CopyId] = set()  # charged, but not counted
+        self._no_sessions: set[CopyId] = set()  # charged, but not counted as sessions
         self.charged_bytes = 0
 
     @property
     def residue_bytes(self) -> int:
-        """Bytes that a receipt says did not come back. They stay charged."""
+        """Bytes that closed copies left in use, by their receipts. They stay charged."""
         return sum(self._residue.values())
 
     @property
@@ -31,7 +31,7 @@ class Budget:
 
     @property
     def spare(self) -> Room:
-        """What can be reserved now."""
+        """The room that can be reserved now."""
         sessions = len(self._charges) - len(self._no_sessions)
         return Room(self.limit.bytes - self.charged_bytes, self.limit.sessions - sessions)
 
@@ -45,26 +45,28 @@ class Budget:
         self.charged_bytes += count
 
     def reserve_spare(self, account: CopyId, count: int) -> None:
-        """The same for a worker that is no session yet."""
+        """Charge a spare worker, which does not count as a session yet."""
         self._no_sessions.add(account)
         self._charges[account] = count
         self.charged_bytes += count
 
     def is_session(self, copy: CopyId) -> bool:
-        """Whether it counts as one."""
+        """Whether the copy counts as a session."""
         return copy in self._charges and copy not in self._no_sessions
 
     def replace_session(self, copy: CopyId) -> None:
-        """A worker that was there already takes its place. It is charged until it has ended."""
+        """Stop counting a closing copy as a session, because a spare worker takes its place. It
+        stays charged until it has ended."""
         self._no_sessions.add(copy)
 
     def charge(self, copy: CopyId, count: int) -> None:
-        """What a copy holds was measured."""
+        """Charge a copy with its measured size."""
         self.charged_bytes += count - self._charges[copy]
         self._charges[copy] = count
 
     def release(self, copy: CopyId, residue_bytes: int = 0) -> None:
-        """The receipt is in: only now are the bytes free, but for those it says are left."""
+        """Free a copy's charge once its receipt has arrived, except for the residue that the
+        receipt reports."""
         self.charged_bytes -= self._charges.pop(copy, 0) + self._residue.pop(copy, 0)
         self._no_sessions.discard(copy)
         if residue_bytes > 0:

@@ -1,6 +1,6 @@
-"""What happens to copies: opened, failed, died, parked, closed, measured.
+"""The events of copies: opened, failed, died, parked, closed, measured.
 
-Messages about a copy that is gone are ignored.
+Events of a copy that is gone are ignored.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from sojourn.pool.decisions.terms import CopyId
 from sojourn.values import format_bytes
 
 PARK_RETRY_SECONDS = 10.0
-# Over the limit in so many readings in a row, and a copy gets no new holders until it is replaced.
-# Before that it is replaced only if nobody holds it by itself.
+# After so many readings in a row over the limit, a copy gets no new holders until it is replaced.
+# Before that it is replaced only when it happens to be idle.
 OVERRUN_READINGS = 3
 
 
 class CopyEvents:
-    """The decisions about residents, from the open to the receipt."""
+    """The decisions about copies, from the opening to the receipt."""
 
     _state: PoolState
 
     def on_opened(self, copy_id: CopyId, held_bytes: int, seconds: float, now: float) -> Effects:
-        """An open has ended well; `held_bytes` was measured."""
+        """A copy is open; `held_bytes` is its measured size."""
         state = self._state
         copy = state.residents.current(copy_id)
         if copy is None or copy.state is not CopyState.OPENING:
@@ -39,8 +39,8 @@ class CopyEvents:
         entry.fresh_bytes = held_bytes
         _charge(state, copy, held_bytes)
         if state.is_overrun_by(copy, now):
-            # It is larger than was known. Nobody uses it yet, so that it goes again, and those
-            # who wait for it wait for that much room, if there can be as much.
+            # The copy is larger than expected. It is not used yet, so it is closed again, and its
+            # waiters wait for its true size, if the pool can ever have as much room.
             _report_overrun(state, copy, held_bytes)
             serving.leave(state, copy, f"holds {format_bytes(held_bytes)}: more than was reserved")
             if held_bytes > state.attainable_bytes:
@@ -54,7 +54,7 @@ class CopyEvents:
         return state.take_effects()
 
     def on_open_failed(self, copy_id: CopyId, error: Exception, now: float) -> Effects:
-        """An open has failed, and its worker, if there was one, has been reaped."""
+        """A copy could not be opened; its worker, if there was one, has been reaped."""
         state = self._state
         copy = state.residents.current(copy_id)
         if copy is None:
@@ -62,11 +62,11 @@ class CopyEvents:
         entry = state.models[copy_id.model]
         _forget(state, copy, residue_bytes=0)
         if copy.is_leaving:
-            pass  # it was called off
+            pass  # the opening was cancelled
         elif isinstance(error, SessionBroken):
             state.counters.deaths += 1
             entry.crashes.record(str(error), now)
-        else:  # trying again would fail again
+        else:  # a retry would fail again
             for request in state.queue:
                 if request.model == copy_id.model:
                     serving.refuse(state, request, _own(error))
@@ -74,8 +74,8 @@ class CopyEvents:
         return state.take_effects()
 
     def on_died(self, copy_id: CopyId, last_words: str, now: float) -> Effects:
-        """A worker died by itself. Its holders learn it from the session; it is charged until
-        the receipt is in."""
+        """The worker of a copy died by itself. The session notifies its holders; the copy stays
+        charged until its receipt arrives."""
         state = self._state
         copy = state.residents.current(copy_id)
         if copy is None or copy.state is CopyState.CLOSING:
@@ -91,7 +91,7 @@ class CopyEvents:
         return state.take_effects()
 
     def on_parked(self, copy_id: CopyId, parked: object, seconds: float, now: float) -> Effects:
-        """The variables are durable. The copy can go."""
+        """The variables of a copy are saved durably. The copy can be closed."""
         state = self._state
         copy = state.residents.current(copy_id)
         if copy is None or copy.state is not CopyState.PARKING:
@@ -105,18 +105,18 @@ class CopyEvents:
         state.counters.parks += 1
         copy.move("parked")
         state.out.append(Close(copy_id, copy.retiring or "parked"))
-        serving.dispatch(state, now)  # what takes a spare need not wait until it has ended
+        serving.dispatch(state, now)  # an opening with a spare need not wait for its end
         return state.take_effects()
 
     def on_park_failed(self, copy_id: CopyId, error: Exception, now: float) -> Effects:
-        """Saving failed: the copy stays, with everything it has, and may be leased again."""
+        """Saving the variables failed: the copy stays, unchanged, and may be leased again."""
         state = self._state
         copy = state.residents.current(copy_id)
         if copy is None or copy.state is not CopyState.PARKING:
             return ()
         copy.move("park failed")
         copy.claimed = False
-        if not state.models[copy_id.model].is_going:  # else what it knows is not wanted any more
+        if not state.models[copy_id.model].is_going:  # else its state is not needed any more
             copy.retiring = ""
             copy.park_retry_at = now + PARK_RETRY_SECONDS
         copy.park_error = str(error)
@@ -127,8 +127,8 @@ class CopyEvents:
         return state.take_effects()
 
     def on_closed(self, copy_id: CopyId, now: float, *, residue_bytes: int = 0) -> Effects:
-        """The receipt is in. What it says was left behind stays charged; a later receipt for
-        the same copy corrects that."""
+        """The receipt of a copy has arrived. The residue it reports stays charged; a later
+        receipt for the same copy corrects that."""
         state = self._state
         copy = state.residents.current(copy_id)
         if copy is not None:
@@ -142,7 +142,7 @@ class CopyEvents:
         return state.take_effects()
 
     def on_measured(self, copy_id: CopyId, held_bytes: int, now: float) -> Effects:
-        """A resident was measured, between leases or during one."""
+        """A copy was measured, between leases or during one."""
         state = self._state
         copy = state.residents.current(copy_id)
         if copy is None or copy.state is not CopyState.READY:
@@ -153,8 +153,8 @@ class CopyEvents:
 
 
 def _judge_size(state: PoolState, copy: Copy, held_bytes: int, now: float) -> None:
-    """Charge what was measured. A copy that keeps growing, or has outgrown the pool, is replaced
-    when it is given back: what one request took says nothing about a fresh copy."""
+    """Charge a copy with its measured size. One that keeps growing, or has outgrown the pool, is
+    replaced when it is given back: a fresh copy need not be as large."""
     _charge(state, copy, held_bytes)
     copy.growth.record(held_bytes, copy.model.max_growth_bytes)
     if copy.growth.is_proven and not copy.retiring:
@@ -182,7 +182,8 @@ def _report_overrun(state: PoolState, copy: Copy, held_bytes: int) -> None:
 
 
 def _charge(state: PoolState, copy: Copy, held_bytes: int) -> None:
-    """Charge what was measured, but not less than what was declared: that stays reserved."""
+    """Charge a copy with its measured size, but at least with the declared one, which stays
+    reserved."""
     state.budget.charge(copy.id, max(held_bytes, copy.model.memory_bytes or 0))
 
 
@@ -193,7 +194,8 @@ def _forget(state: PoolState, copy: Copy, residue_bytes: int) -> None:
 
 
 def _own(error: Exception) -> Exception:
-    """An instance for one waiter: raised in several threads, one would collect their tracebacks."""
+    """Return a copy of the error for one waiter: one instance raised in several threads would
+    collect all their tracebacks."""
     try:
         mine = copying.copy(error)
     except Exception:

@@ -1,10 +1,9 @@
 """Find holders that wait for each other, directly or through the budget.
 
-Pure. The test is not for a cycle alone, since a waiter may be helped by any of several copies
-or by the bytes of any copy. Instead: holders that do not wait are assumed to return their leases
-in time; with that, some waiters can be served, and return theirs in turn; those that are still
-not served when nothing changes any more never will be. Among those it looks for a cycle, for
-the message.
+Pure. Finding a cycle is not enough, since any of several copies, or the bytes of any copy, may
+serve a waiter. Instead: holders that do not wait are assumed to return their leases in time; with
+that, some waiters can be served, and return theirs in turn. Waiters that are still not served when
+nothing changes any more are deadlocked. Among them a cycle is searched, for the message.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from sojourn.values import format_bytes
 
 
 def find_deadlock(state: PoolState) -> tuple[Request, DeadlockDetected] | None:
-    """The latest request that waits in a deadlock, with the error that breaks it; or None."""
+    """Return the latest request in a deadlock and the error that breaks the deadlock, or None."""
     stuck = _stuck_waits(state)
     for wait in sorted(stuck, key=lambda w: -w.ticket):
         if state.leases.is_holding(wait.holder):
@@ -29,7 +28,7 @@ def find_deadlock(state: PoolState) -> tuple[Request, DeadlockDetected] | None:
 
 
 def _stuck_waits(state: PoolState) -> list[Request]:
-    """The waits that cannot end, because those who could end them wait themselves."""
+    """Return the waits that cannot end, because all holders that could end them wait too."""
     stuck = list(state.queue)
     while True:
         held = _held_by({wait.holder.key for wait in stuck}, state)
@@ -44,7 +43,7 @@ def _held_by(keys: set[Hashable], state: PoolState) -> set[CopyId]:
 
 
 def _can_be_served(wait: Request, held: set[CopyId], state: PoolState) -> bool:
-    """Whether this wait ends when everybody but the holders of `held` gives back."""
+    """Whether this wait ends when all leases except those of the copies in `held` are returned."""
     taken = 0
     for copy in state.residents.of(wait.model):
         if copy.is_leaving:
@@ -63,7 +62,7 @@ def _can_be_served(wait: Request, held: set[CopyId], state: PoolState) -> bool:
 
 
 def _blockers(wait: Request, stuck: Sequence[Request], state: PoolState) -> list[Request]:
-    """The stuck waits whose holders have what this one needs: its model first, then any bytes."""
+    """Return the stuck waits whose holders have what this wait needs: its model, then any bytes."""
     of_model: set[Hashable] = set()
     of_bytes: set[Hashable] = set()
     for lease in state.leases:
@@ -82,7 +81,7 @@ def _needs_room(wait: Request, state: PoolState) -> bool:
 def _cycle_from(
     start: Request, stuck: Sequence[Request], state: PoolState
 ) -> tuple[Request, ...] | None:
-    """The shortest way from `start` back to it."""
+    """Return the shortest cycle of stuck waits that begins and ends at `start`, or None."""
     if not _can_be_served(start, _held_by({start.holder.key}, state), state):
         return (start,)  # it waits only for itself
     paths: list[tuple[Request, ...]] = [(start,)]

@@ -1,4 +1,4 @@
-"""What the scheduler wants done. The driver performs these, in order, outside the decision."""
+"""The effects of decisions. The driver performs them, in order, outside the decision."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sojourn.pool.decisions.terms import CopyId
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Open this copy; `reserve_bytes` are already charged. `state` is what it parked, if it did,
-    and `source` what the model was registered with.
+    """Open this copy; `reserve_bytes` are already charged. `state` is its parked state, if it has
+    one, and `source` is what the model was registered with.
 
-    Answer with `on_opened` or `on_open_failed`.
+    Answered with `on_opened` or `on_open_failed`.
     """
 
     copy: CopyId
@@ -22,27 +22,27 @@ class Open:
     state: object = None
     device: str = ""
     source: object = None
-    spare: int | None = None  # the worker that it takes, which is charged as the copy's now
-    known_bytes: int | None = None  # what a copy like it held when it was fresh
+    spare: int | None = None  # number of the spare worker to use, charged as the copy's now
+    known_bytes: int | None = None  # measured size of an earlier fresh copy
 
 
 @dataclass(frozen=True, slots=True)
 class MakeSpare:
-    """Make a spare worker. Answer with `on_spare_ready` or `on_spare_gone`."""
+    """Make a spare worker. Answered with `on_spare_ready` or `on_spare_gone`."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndSpare:
-    """End a spare worker, or do not make it. Answer with `on_spare_gone`."""
+    """End a spare worker, or cancel making it. Answered with `on_spare_gone`."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Offer this copy to the waiter, which takes it with `on_accepted`."""
+    """Offer this copy to the waiter, which accepts it with `on_accepted`."""
 
     ticket: int
     copy: CopyId
@@ -50,7 +50,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """The preload that carries this ticket is done."""
+    """Notify the waiter that its preload is done."""
 
     ticket: int
     copy: CopyId
@@ -58,7 +58,7 @@ class Warmed:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Raise this error to the waiter. No other gets the same instance."""
+    """Raise this error to the waiter. No other waiter gets the same instance."""
 
     ticket: int
     error: Exception
@@ -66,14 +66,14 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """Save the variables durably. Answer with `on_parked` or `on_park_failed`."""
+    """Save the variables durably. Answered with `on_parked` or `on_park_failed`."""
 
     copy: CopyId
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """End this copy and bring the receipt with `on_closed`. Its bytes are charged until then."""
+    """Close this copy. Answered with `on_closed` and its receipt; it is charged until then."""
 
     copy: CopyId
     why: str
@@ -81,7 +81,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """The pool closes and this lease was not given back in time."""
+    """End a lease that was not given back before the pool's closing timeout."""
 
     ticket: int
     copy: CopyId
@@ -89,14 +89,14 @@ class Expire:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """A parked state that a newer one replaced: it may be deleted."""
+    """Delete a parked state that is no longer needed."""
 
     state: object
 
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Call `on_timer` at this time. It replaces a timer that was set before."""
+    """Call `on_timer` at this time. Replaces the timer that was set before."""
 
     at: float
 

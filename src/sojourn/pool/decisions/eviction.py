@@ -1,7 +1,7 @@
-"""Decide which residents leave so that a newcomer fits.
+"""Decide which copies are evicted so that another one fits.
 
-Pure: takes sizes and times, returns ids. Closing them is the pool's job. The rule is least
-recently used, weighed by what it costs to bring a resident back: one that takes ten seconds to
+Pure: takes sizes and times, returns ids. Closing the copies is the pool's job. The rule is least
+recently used, weighted by the cost of bringing a copy back: one that takes ten seconds to
 open may stay idle ten times as long as one that takes a second.
 """
 
@@ -13,28 +13,28 @@ from dataclasses import dataclass
 
 from sojourn.pool.decisions.terms import CopyId, Room
 
-# Below this, opening is cheap and differences are noise.
+# Costs below so many seconds count as equal: opening is cheap, and differences are noise.
 _CHEAPEST_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A resident that may leave."""
+    """A copy that may be evicted."""
 
     copy: CopyId
     bytes: int
     last_used: float
     opened_at: float
     cost_seconds: float  # to park it, open it and restore it
-    comebacks: float = 0.0  # how often, of late, it was evicted only to be wanted again
+    comebacks: float = 0.0  # how often, recently, it was requested again soon after an eviction
 
 
 def weight(candidate: Candidate) -> float:
-    """How much longer than the cheapest resident this one may stay idle.
+    """Return how many times longer than the cheapest copy this one may stay idle.
 
-    Costs are measured and noisy, so they count in powers of two: equal models are evicted in
+    Costs are measured and noisy, so they are rounded to powers of two: equal models are evicted in
     the order of their last use. A model that keeps coming back weighs more, which breaks the
-    pattern where a loop over one model too many evicts each just before its turn.
+    pattern where a loop over one model too many evicts each model just before its turn.
     """
     cost = max(candidate.cost_seconds, _CHEAPEST_SECONDS) / _CHEAPEST_SECONDS
     return 2.0 ** round(math.log2(cost)) * (1.0 + candidate.comebacks)
@@ -46,10 +46,10 @@ def choose_victims(
     now: float,
     min_residency_seconds: float = 0.0,
 ) -> tuple[CopyId, ...] | None:
-    """Who leaves so that `short` is made up for, or None if all of them were not enough.
+    """Choose victims that free `short`; None if even all candidates are not enough.
 
-    A newcomer is spared as long as others suffice, and nobody leaves in vain: a victim whose
-    room is not needed after all stays.
+    A recently opened copy is spared as long as others suffice, and no copy is evicted in vain: a
+    victim whose room turns out not to be needed stays.
     """
     short = short.at_least_nothing()
     if short == (0, 0):
@@ -69,7 +69,7 @@ def choose_victims(
         gained = gained.plus(Room(candidate.bytes, 1))
     if not gained.covers(short):
         return None
-    for candidate in reversed(chosen[:-1]):  # the most valuable first; the last one is needed
+    for candidate in reversed(chosen[:-1]):  # most valuable first; the last is needed
         without = gained.minus(Room(candidate.bytes, 1))
         if without.covers(short):
             chosen.remove(candidate)

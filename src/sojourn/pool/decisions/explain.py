@@ -1,4 +1,4 @@
-"""Why a request gets nothing, in words: the errors that depend on the pool's state."""
+"""The errors of requests that are refused, with texts that explain the pool's state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def overtaken(entry: Entry, by: Entry) -> ModelError:
 
 
 def needs(entry: Entry, count: int) -> str:
-    """What a model needs, and how that is known."""
+    """Describe how much memory a model needs, and where the number comes from."""
     size = format_bytes(count)
     if entry.model.memory_bytes is not None:
         return f"{entry.key} needs {size}"
@@ -43,7 +43,7 @@ def needs(entry: Entry, count: int) -> str:
 
 
 def declared_too_large(entry: Entry, limit: Room) -> BudgetExceeded | None:
-    """The error for a model that, by what its owner declared, fits into no empty pool."""
+    """Return the error for a model whose declared size exceeds an empty pool, or None."""
     declared = entry.model.memory_bytes
     if declared is None or declared <= limit.bytes:
         return None
@@ -54,7 +54,7 @@ def declared_too_large(entry: Entry, limit: Room) -> BudgetExceeded | None:
 
 
 def measured_too_large(state: PoolState, entry: Entry, now: float) -> BudgetExceeded:
-    """The error for a model whose fresh copy held more than there can be for it."""
+    """Return the error for a model whose fresh copy held more than the pool can ever give it."""
     held = format_bytes(entry.oversize.held_bytes)
     wait = format_seconds(max(0.0, entry.oversize.retry_at - now))
     return BudgetExceeded(
@@ -68,9 +68,10 @@ def measured_too_large(state: PoolState, entry: Entry, now: float) -> BudgetExce
 def waiting_cannot_help(
     state: PoolState, entry: Entry, now: float, *, with_siblings: bool = False
 ) -> BudgetExceeded | None:
-    """The error where all the room that is missing is taken for good, or None.
+    """Return the error if the missing room is held permanently, so that waiting is useless.
 
-    A guess about a size is no reason, unless there is no room at all: the model may try.
+    Returns None otherwise, and also if the size is a guess and there is any room at all: then the
+    model may try.
     """
     limit = state.policy.limit
     for_good = state.held_for_good(entry.key if with_siblings else None)
@@ -98,7 +99,7 @@ def waiting_cannot_help(
 
 
 def waits(state: PoolState, now: float) -> tuple[status.WaitStatus, ...]:
-    """Who waits for which model, and what for."""
+    """Return how many requests wait for each model, and what the first of them waits for."""
     first: dict[str, Request] = {}
     for request in state.queue:
         first.setdefault(request.model, request)
@@ -115,7 +116,8 @@ def waits(state: PoolState, now: float) -> tuple[status.WaitStatus, ...]:
 
 
 def _waits_for(state: PoolState, request: Request, now: float) -> str:
-    """What is in its way: but for a copy that is coming, the words of the error it would get."""
+    """Describe what a request waits for: a copy being opened, or else the text of the error it
+    would get at its timeout."""
     for copy in state.residents.of(request.model):
         if copy.state is CopyState.OPENING:
             since = format_seconds(max(0.0, now - copy.opened_at))
@@ -126,7 +128,7 @@ def _waits_for(state: PoolState, request: Request, now: float) -> str:
 def timed_out(
     state: PoolState, request: Request, now: float
 ) -> PoolTimeout | BudgetExceeded | SessionBroken:
-    """What the request waited for until its time was up."""
+    """Return the error for a request whose timeout has expired: what it waited for."""
     entry = state.models[request.model]
     key = entry.key
     waited = format_seconds(max(0.0, now - request.at))
@@ -135,7 +137,7 @@ def timed_out(
         if copy.state is CopyState.OPENING:
             since = format_seconds(max(0.0, now - copy.opened_at))
             text = f"{key} is still being opened, for {since} now (you waited {waited})"
-            # An update that is late is given up.
+            # An update that is not ready in time is given up.
             after = "" if entry.is_coming else "; it goes on, and the next lease finds it open"
             return PoolTimeout(text + after)
     if entry.crashes.must_wait(now):

@@ -1,4 +1,4 @@
-"""Judge models that keep crashing, are too large, or keep growing. Times are passed in."""
+"""Track models that keep crashing, are too large, or keep growing. Times are passed in."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from sojourn.errors import SessionBroken
 from sojourn.values import format_seconds
 
-CRASH_LIMIT = 3  # this many in a row without one good lease, and callers get an error
+CRASH_LIMIT = 3  # crashes in a row, without a successful lease, until callers get an error
 FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 30.0
 _LAST_WORDS = "Last words: "
-GROWTH_READINGS = 3  # growth counts when this many readings in a row agree
+GROWTH_READINGS = 3  # high readings in a row until growth counts as proven
 
 
 def backoff_seconds(count: int) -> float:
-    """How long to leave a model alone after `count` crashes in a row.
+    """Return how long not to open a model again after `count` crashes in a row.
 
     >>> [backoff_seconds(n) for n in (1, 2, 3, 4)]
     [0.0, 0.1, 0.2, 0.4]
@@ -27,7 +27,7 @@ def backoff_seconds(count: int) -> float:
 
 @dataclass(slots=True)
 class Failures:
-    """How often in a row something went wrong, and when it is tried again."""
+    """The number of failures in a row, and the time of the next attempt."""
 
     count: int = 0
     retry_at: float = 0.0
@@ -39,7 +39,7 @@ class Failures:
 
 @dataclass(slots=True)
 class Crashes(Failures):
-    """The crashes of one model since somebody last used it with success."""
+    """The crashes of one model since its last successful lease."""
 
     last_words: str = ""
 
@@ -66,14 +66,14 @@ class Crashes(Failures):
 
 
 def last_words(error: BaseException) -> str:
-    """What was wrong at last, without how often and for how long."""
+    """Return the worker's last words from the error, without the count of crashes and the wait."""
     return str(error).rpartition(_LAST_WORDS)[2]
 
 
 @dataclass(slots=True)
 class Oversize(Failures):
-    """A model whose fresh copies held more than the pool can have for it. Sizes change, so that it
-    is tried again, but not for every request: each attempt makes others leave."""
+    """The attempts to open a model whose fresh copies exceed what the pool can give it. Sizes
+    change, so it is retried, but not for every request: each attempt evicts others."""
 
     held_bytes: int = 0
 
@@ -85,8 +85,9 @@ class Oversize(Failures):
 
 @dataclass(slots=True)
 class Growth:
-    """Readings of one copy. The first one after a lease is the baseline: by then TensorFlow has
-    made its buffers. A single high reading proves nothing, the next ones may be lower."""
+    """The size readings of one copy. The first one after a lease is the baseline: by then
+    TensorFlow has allocated its buffers. A single high reading proves nothing, since the next ones
+    may be lower."""
 
     baseline_bytes: int | None = None
     high_readings: int = 0

@@ -1,8 +1,7 @@
-"""What happens to leases: wanted, offered, accepted, given up, given back.
+"""The events of leases: requested, offered, accepted, cancelled, given back.
 
-A waiter is answered once: by a Grant that it accepts, a Warmed, or a Refuse. One that leaves says
-so with `on_cancel`, and needs no answer. Messages about a lease that has ended are
-ignored.
+A waiter is answered once: by a Grant that it accepts, a Warmed, or a Refuse. One that leaves
+calls `on_cancel` and gets no answer. Events of a lease that has ended are ignored.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from sojourn.pool.decisions.terms import CopyId, Holder, Request
 
 
 class LeaseEvents:
-    """The decisions about those that want a copy, and those that have one."""
+    """The decisions about requests for copies and about the holders of copies."""
 
     _state: PoolState
 
     def on_request(self, request: Request) -> Effects:
-        """A lease is wanted. If one can be had now, the Grant is among the effects."""
+        """A lease is requested. If it can be granted now, the Grant is among the effects."""
         state = self._state
         if state.closed_at is not None:
             return (Refuse(request.ticket, explain.pool_closed(state)),)
@@ -39,10 +38,10 @@ class LeaseEvents:
         return state.take_effects()
 
     def take_warm(self, request: Request) -> CopyId | None:
-        """The copy that is granted at once, if nobody is ahead and one is there.
+        """Grant an open copy at once, if there is one and no request waits before this one.
 
-        It is the short way that most leases go: `on_request` without the Grant. Where it opens
-        another copy of a busy model, `take_effects` has that.
+        This is the fast path of most leases: `on_request` without the Grant. If it opens
+        another copy of a busy model, `take_effects` returns that effect.
         """
         state = self._state
         entry = state.models.find(request.model, request.version)
@@ -61,9 +60,9 @@ class LeaseEvents:
         return copy.id
 
     def door(self, model: str, version: int | None = None) -> CopyId | None:
-        """The copy that every request for this model gets, until the next event, or that the first
-        gets, if it is exclusive; None if that depends on who asks. Those that get it without
-        asking are to be entered before then."""
+        """Return the copy that, until the next event, every request for this model gets, or the
+        next one if the copy is exclusive; None if that depends on the request. Leases taken that
+        way are reported by `enter` before the next event."""
         state = self._state
         entry = state.models.find(model, version)
         if entry is None or state.closed_at is not None or state.queue.has_waiters_for(entry.key):
@@ -84,7 +83,7 @@ class LeaseEvents:
         changed: bool = False,
         last_used: float = 0.0,
     ) -> None:
-        """Enter those that came by the door: who is still inside, and how many have left."""
+        """Record the leases taken at a door: those still held, and the number of ended ones."""
         state = self._state
         copy = state.residents.current(copy_id)
         if copy is None:
@@ -103,11 +102,11 @@ class LeaseEvents:
             entry.crashes.forgive()
 
     def take_effects(self) -> Effects:
-        """What `take_warm` wants done beside."""
+        """Return the other effects of `take_warm`."""
         return self._state.take_effects() if self._state.out else ()
 
     def on_accepted(self, ticket: int) -> bool:
-        """The waiter takes what it was offered. False: that is gone, and it waits on."""
+        """The waiter accepts its offer. Returns False if the copy is gone and it must wait on."""
         lease = self._state.leases.get(ticket)
         if lease is None:
             return False
@@ -115,15 +114,15 @@ class LeaseEvents:
         return True
 
     def on_cancel(self, ticket: int, now: float) -> Effects:
-        """A waiter has left. What it was offered goes to the next."""
+        """A waiter has left. Its offered copy goes to the next waiter."""
         if self._state.queue.remove(ticket) is None:
             return self.on_returned(ticket, now)
-        serving.dispatch(self._state, now)  # its claim may have held others up
+        serving.dispatch(self._state, now)  # its claim may have blocked others
         return self._state.take_effects()
 
     def on_timeout(self, ticket: int, now: float) -> Effects:
-        """A waiter's time is up. If it was offered a copy meanwhile, nothing happens, and it
-        may still take it."""
+        """A waiter's timeout has expired. If it was offered a copy meanwhile, nothing happens, and
+        it may still accept."""
         state = self._state
         request = state.queue.get(ticket)
         if request is None:
@@ -135,7 +134,7 @@ class LeaseEvents:
     def on_returned(
         self, ticket: int, now: float, *, runs: int = 0, changed: bool = False
     ) -> Effects:
-        """A lease was given back, after so many runs."""
+        """A lease was given back, after this number of runs."""
         state = self._state
         lease = state.leases.remove(ticket)
         copy = state.residents.current(lease.copy) if lease is not None else None
@@ -159,5 +158,5 @@ class LeaseEvents:
         return state.take_effects()
 
     def on_moved(self, ticket: int, holder: Holder) -> None:
-        """A lease is used by another thread or task than the one that took it."""
+        """A lease is now used by another thread or task than the one that took it."""
         self._state.leases.move(ticket, holder)

@@ -1,19 +1,18 @@
-"""Decide who may open now, who must leave for it, and whose room is kept for one who waits.
+"""Decide which waiters get a copy opened now, which copies leave, and what room is kept for whom.
 
-Pure. Demands come in the order of arrival; the answer names tickets and copies.
+Pure. Demands are in the order of arrival; the plan names tickets and copies.
 
-1. What fits into the spare room is opened.
-2. What fits once the leaving have left, or idle ones are evicted, gets that room promised:
-   nobody later takes it, and nobody else is evicted for it (no cascades).
-3. While half of all copies are on the move, nobody idle is evicted for a while: the ones that
-   are left to choose from would be those in best use (no thrash).
-4. A waiter that idle copies cannot help waits. Others may overtake it, but only for
-   `patience_seconds`: then it lays claim to busy copies. They get no new holders, leave when
-   they are returned, and the spare room is kept for the waiter. One claim at a time.
+1. A demand that fits into the spare room is opened.
+2. A demand that fits once closing copies have left, or idle copies are evicted, gets that room
+   promised: no later demand takes it, and no other copy is evicted for it (no cascades).
+3. While half of all copies are being opened or closed, no idle copy is evicted for a while: the
+   remaining candidates would be the copies in best use (no thrashing).
+4. A waiter for which evicting idle copies is not enough waits. Others may overtake it, but only
+   for `patience_seconds`: then it claims busy copies. They get no new holders and leave when
+   they are returned, and the spare room is kept for the waiter. There is one claim at a time.
 
-A waiter that holds a lease is not held up by 3 or by a claim, and its own claim goes first:
-others may wait for what it holds, so making it wait for the sake of order alone could stop
-them all.
+A waiter that holds a lease is not delayed by 3 or by a claim, and its own claim comes first:
+others may wait for what it holds, so delaying it only for fairness could deadlock them all.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The waiter that room is kept for, and the busy copies that leave for it."""
+    """A waiter for which room is kept, and the busy copies that leave for it."""
 
     ticket: int
     victims: frozenset[CopyId]
@@ -49,7 +48,7 @@ class RoomPlan:
     opens: tuple[int, ...] = ()  # tickets
     evictions: tuple[CopyId, ...] = ()
     claim: Claim | None = None
-    wake_at: float | None = None  # when somebody's patience ends
+    wake_at: float | None = None  # when the patience of a waiter ends
 
 
 def plan_room(
@@ -63,8 +62,8 @@ def plan_room(
     claim: Claim | None = None,
     moving: int = 0,
 ) -> RoomPlan:
-    """Distribute the room. `busy` is in the order in which claims would take them; `moving` is
-    how many copies are being opened or are leaving."""
+    """Distribute the room. `busy` is in the order in which claims take copies; `moving` is
+    the number of copies that are being opened or are leaving."""
     opens: list[int] = []
     evictions: list[CopyId] = []
     new_claim: Claim | None = None
@@ -79,7 +78,7 @@ def plan_room(
         idle = [c for c in idle if c.copy not in victims]
         return _total(sizes[v] for v in victims)
 
-    if spare.bytes < 0 or spare.sessions < 0:  # a session has grown
+    if spare.bytes < 0 or spare.sessions < 0:  # over the limit: a session has grown
         short = NO_ROOM.minus(spare.plus(leaving))
         surplus = choose_victims(idle, short, now, policy.min_residency_seconds)
         leaving = leaving.plus(evict([c.copy for c in idle] if surplus is None else surplus))
@@ -108,7 +107,7 @@ def plan_room(
         if now < patience_ends:
             wake_at = patience_ends if wake_at is None else min(wake_at, patience_ends)
             continue
-        # The earlier claim stands, unless it is that of somebody nobody can be waiting for.
+        # The earlier claim stands, unless only the later claimant (urgent) may block others.
         if claimant is None or (demand.is_urgent and not claimant.is_urgent):
             claimant = demand
             before = claim.victims if claim is not None and claim.ticket == demand.ticket else ()
@@ -120,7 +119,8 @@ def plan_room(
 def _claim_busy(
     short: Room, busy: Sequence[Candidate], before: frozenset[CopyId]
 ) -> frozenset[CopyId]:
-    """Whom to claim. Those claimed before stay claimed, or none would ever be free of holders."""
+    """Choose busy copies to claim. Those claimed before stay claimed: otherwise new holders would
+    keep each of them busy forever."""
     victims: set[CopyId] = set()
     for candidate in (
         *(c for c in busy if c.copy in before),

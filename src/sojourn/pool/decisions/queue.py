@@ -1,8 +1,8 @@
-"""Requests that wait, in the order they came, and leases that were granted.
+"""Waiting requests, in the order of arrival, and granted leases.
 
 Pure bookkeeping. A waiter that is offered a copy keeps its place until it accepts: if the copy
-dies before that, it waits on, ahead of all that came later; if it has left meanwhile, the offer
-goes to the next one and nothing is lost.
+dies before that, it waits on, ahead of all later requests; if the waiter has left meanwhile, the
+offer goes to the next one and nothing is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sojourn.pool.decisions.terms import CopyId, Holder, Request
 
 
 class WaitQueue:
-    """First come, first served. The order is that of the tickets."""
+    """The waiting requests, first come, first served: in the order of their tickets."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, Request] = {}
@@ -29,7 +29,7 @@ class WaitQueue:
         return ticket in self._waiting
 
     def __iter__(self) -> Iterator[Request]:
-        """A snapshot in order, so that answering while iterating is safe."""
+        """Iterate over a snapshot, in order, so that removing requests meanwhile is safe."""
         return iter(tuple(self._waiting.values()))
 
     def add(self, request: Request) -> None:
@@ -38,7 +38,7 @@ class WaitQueue:
         is_last = not self._waiting or request.ticket > next(reversed(self._waiting))
         self._waiting[request.ticket] = request
         self._per_model[request.model] += 1
-        if not is_last:  # it gets its old place back
+        if not is_last:  # restore its old place
             self._waiting = dict(sorted(self._waiting.items()))
 
     def remove(self, ticket: int) -> Request | None:
@@ -61,7 +61,7 @@ class WaitQueue:
 
 @dataclass(slots=True)
 class GrantedLease:
-    """A copy that was offered to a holder or is in its hands."""
+    """A copy that was offered to a holder, or accepted by it."""
 
     request: Request
     copy: CopyId
@@ -74,7 +74,7 @@ class GrantedLease:
 
 
 class Leases:
-    """Every lease by its ticket, and how many each thread or task has."""
+    """All leases by ticket, and the number of leases of each thread or task."""
 
     def __init__(self) -> None:
         self._by_ticket: dict[int, GrantedLease] = {}
@@ -104,12 +104,12 @@ class Leases:
         return lease
 
     def is_holding(self, holder: Holder) -> bool:
-        """Whether this thread or task has a lease now. One that has must never wait for the
-        sake of fairness alone: others may wait for what it holds."""
+        """Whether this thread or task has a lease now. Such a holder must never wait only for
+        fairness: others may wait for what it holds."""
         return holder.key in self._per_holder
 
     def move(self, ticket: int, holder: Holder) -> None:
-        """A lease went to another thread or task, which will give it back."""
+        """Record that another thread or task uses the lease now and will give it back."""
         lease = self.remove(ticket)
         if lease is not None:
             lease.request = lease.request._replace(holder=holder)

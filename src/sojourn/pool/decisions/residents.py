@@ -1,6 +1,6 @@
 """The copies of every model: slots, generations, and the states a copy goes through.
 
-Pure bookkeeping with one writer, the scheduler. A message about an older generation finds no
+Pure bookkeeping with one writer, the scheduler. An event of an older generation finds no
 copy here and is thereby ignored.
 """
 
@@ -24,7 +24,7 @@ class CopyState(Enum):
 
 _S = CopyState
 
-# A copy that is gone has no state: its slot is empty and keeps the generation and what it parked.
+# A closed copy has no state: its slot is empty and keeps the generation and the parked state.
 TRANSITIONS: dict[tuple[CopyState, str], CopyState] = {
     (_S.OPENING, "opened"): _S.READY,
     (_S.OPENING, "leave"): _S.CLOSING,
@@ -40,7 +40,7 @@ TRANSITIONS: dict[tuple[CopyState, str], CopyState] = {
 
 @dataclass(slots=True)
 class Copy:
-    """One resident session, as the decisions see it."""
+    """One open session of a model, as the decisions see it."""
 
     id: CopyId
     model: Model
@@ -52,10 +52,10 @@ class Copy:
     open_seconds: float = 0.0
     park_seconds: float = 0.0
     runs: int = 0
-    reserved_bytes: int = 0  # before it was opened
-    overrun_readings: int = 0  # in a row that found the pool over its limit because of it
+    reserved_bytes: int = 0  # before it was opened and measured
+    overrun_readings: int = 0  # in a row, with the pool over its limit because of it
     changed: bool = False  # since the last durable state
-    retiring: str = ""  # why it leaves once it is given back
+    retiring: str = ""  # why it is closed once it is given back; "" if it is not
     claimed: bool = False  # a request has waited long enough for its room
     park_retry_at: float = 0.0
     park_error: str = ""
@@ -76,24 +76,24 @@ class Copy:
 
     @property
     def is_draining(self) -> bool:
-        """Whether only those who hold a lease of it already may get another."""
+        """Whether it gets no new leases, except for requesters that hold a lease already."""
         return self.claimed or bool(self.retiring)
 
     @property
     def stays_for_good(self) -> bool:
-        """Whether it stays, however long one waits."""
+        """Whether it stays permanently, so that waiting for its room is useless."""
         return self.model.pinned and not self.is_leaving and not self.retiring
 
     @property
     def is_reserved_on_a_guess(self) -> bool:
-        """Whether what it is charged with was neither declared nor measured."""
+        """Whether its charge is a guess, neither declared nor measured."""
         return self.state is CopyState.OPENING and self.model.memory_bytes is None
 
     def can_serve_another(self) -> bool:
         return self.state is CopyState.READY and not (self.model.exclusive and self.leased_since)
 
     def can_leave(self, now: float) -> bool:
-        """Whether it may be evicted: idle, not pinned, and parking it did not just fail."""
+        """Whether it may be evicted: idle, not pinned, and no recent failure to park it."""
         return self.is_idle and not self.model.pinned and now >= self.park_retry_at
 
     def move(self, event: str) -> None:
@@ -107,7 +107,7 @@ class Copy:
 
 @dataclass(slots=True)
 class Slot:
-    """A place for one copy of a model. It outlives its copies and remembers what they parked."""
+    """A place for one copy of a model. It outlives its copies and keeps their parked state."""
 
     model: str
     index: int
@@ -118,21 +118,21 @@ class Slot:
 
 
 class Residents:
-    """Every copy, found by model or by id."""
+    """All copies, by model and by id."""
 
     def __init__(self) -> None:
         self._slots: dict[str, tuple[Slot, ...]] = {}
         self._live: dict[CopyId, Copy] = {}
-        self._generations: dict[str, int] = {}  # the last one of models that were forgotten
+        self._generations: dict[str, int] = {}  # the last ones of models that were removed
 
     def register(self, model: Model) -> None:
-        """Make the slots of a model. One that was there before goes on with its generations."""
+        """Make the slots of a model. One that was registered before continues its generations."""
         key = model.key
         last = self._generations.get(key, 0)
         self._slots[key] = tuple(Slot(key, i, last) for i in range(model.copies))
 
     def forget(self, model: str) -> tuple[Slot, ...]:
-        """The last copy of a model has gone, and there will be no other."""
+        """Remove a model without copies; return its slots."""
         slots = self._slots.pop(model)
         self._generations[model] = max(slot.generation for slot in slots)
         return slots
@@ -144,7 +144,7 @@ class Residents:
         return self._slots[copy.model][copy.slot]
 
     def current(self, copy: CopyId) -> Copy | None:
-        """The copy with this id, or None if it is gone and perhaps has a successor."""
+        """Return the copy with this id, or None if it is gone (and perhaps has a successor)."""
         return self._live.get(copy)
 
     def of(self, model: str) -> Iterator[Copy]:
@@ -153,11 +153,11 @@ class Residents:
                 yield slot.copy
 
     def __iter__(self) -> Iterator[Copy]:
-        """A snapshot, so that letting them go while iterating is safe."""
+        """Iterate over a snapshot, so that removing copies meanwhile is safe."""
         return iter(tuple(self._live.values()))
 
     def empty_slot(self, model: str, among: Container[int] | None = None) -> Slot | None:
-        """Where the next copy goes: first back to a state that was parked."""
+        """Return the slot for the next copy, preferably one with a parked state, or None."""
         empty = (
             slot
             for slot in self._slots[model]
@@ -179,7 +179,7 @@ class Residents:
         del self._live[copy.id]
 
     def least_loaded(self, model: str, *, even_draining: bool = False) -> Copy | None:
-        """The copy that serves one more with the fewest holders, or None."""
+        """Return the copy with the fewest holders that can serve one more, or None."""
         best: Copy | None = None
         for slot in self._slots[model]:
             copy = slot.copy

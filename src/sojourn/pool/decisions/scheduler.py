@@ -1,8 +1,8 @@
 """Events in, effects out: the pool's decisions. No threads, no clocks, no I/O.
 
-One writer calls the `on_*` methods, one at a time, and performs what they return, in order. What
-a lease goes through is in lease_events.py, what a copy goes through in copy_events.py; here are
-the models, the questions, and what time and the pool's owner want.
+One writer calls the `on_*` methods, one at a time, and performs the effects they return, in order.
+The events of leases are in lease_events.py, those of copies in copy_events.py; here are the
+models, the questions, and the events of timers and of the pool's owner.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Scheduler(LeaseEvents, CopyEvents):
     # -- models -------------------------------------------------------------------------------
 
     def register(self, model: Model, source: object = None, *, is_coming: bool = False) -> None:
-        """Make a version known. One that, as declared, can never fit is refused already.
+        """Register a version. One whose declared size can never fit is refused now.
 
-        One that `is_coming` can be preloaded, and leased by its version, but leases by name go
-        to the one before until `on_update`.
+        With `is_coming` it can be preloaded, and leased by its version, but leases by name get
+        the version before it until `on_update`.
         """
         state = self._state
         error = explain.declared_too_large(Entry(model), state.policy.limit)
@@ -47,9 +47,9 @@ class Scheduler(LeaseEvents, CopyEvents):
         state.models.add(model, source, is_coming=is_coming)
 
     def on_update(self, key: str, now: float, *, keeps_old: bool = False) -> Effects:
-        """A version that was coming is ready. Leases by name get it from now on; unless the older
-        ones are kept, they go when their leases have been given back. One that a newer version has
-        overtaken is refused, unless it is to stay beside it."""
+        """A new version is ready. Leases by name get it from now on; unless `keeps_old`, the older
+        versions are removed when their leases have been given back. If a newer version serves
+        already, this raises ModelError, unless `keeps_old`."""
         state = self._state
         entry = state.models[key]
         latest = state.models.find(entry.model.name)
@@ -75,14 +75,15 @@ class Scheduler(LeaseEvents, CopyEvents):
         return state.take_effects()
 
     def on_give_up(self, keys: Iterable[str], now: float, why: str) -> Effects:
-        """An update has failed: the versions that were coming go again."""
+        """An update has failed: the versions that are not ready are removed."""
         coming = (self._state.models.get(key) for key in keys)
         return self.on_unregister(
             (e.key for e in coming if e is not None and e.is_coming), now, why
         )
 
     def on_unregister(self, keys: Iterable[str], now: float, why: str) -> Effects:
-        """Versions go: nobody gets them any more, and those that wait for them are refused."""
+        """Unregister versions: they cannot be leased any more. Requests that wait for them get the
+        latest remaining version if they named none, and are refused otherwise."""
         state = self._state
         for key in keys:
             entry = state.models.get(key)
@@ -93,7 +94,7 @@ class Scheduler(LeaseEvents, CopyEvents):
         return state.take_effects()
 
     def on_change(self, key: str, now: float, **rules: Any) -> Effects:
-        """A version goes by other rules from now on, and so do the copies that are there."""
+        """Change the rules of a version, for its open copies as well."""
         state = self._state
         entry = state.models[key]
         entry.model = replace(entry.model, **rules)
@@ -107,28 +108,28 @@ class Scheduler(LeaseEvents, CopyEvents):
     # -- questions ----------------------------------------------------------------------------
 
     def find(self, name: str, version: int | None = None) -> Model | None:
-        """The version that was asked for, or the latest."""
+        """Return the requested version, or the latest; None if it does not exist."""
         entry = self._state.models.find(name, version)
         return None if entry is None else entry.model
 
     def known(self, name: str, version: int | None = None) -> Model:
-        """The same; raises ModelError if there is no such version."""
+        """Like `find`, but raises ModelError if the version does not exist."""
         model = self.find(name, version)
         if model is None:
             raise explain.unknown_model(self._state, name, version)
         return model
 
     def registration(self, name: str, version: int | None = None) -> int | None:
-        """The number of its registration; None if there is no such version."""
+        """Return the number of a version's registration; None if the version does not exist."""
         entry = self._state.models.find(name, version)
         return None if entry is None else entry.number
 
     def versions(self, name: str) -> list[Model]:
-        """Every version of a model that can be leased, the oldest first."""
+        """Return the versions of a model that can be leased, the oldest first."""
         return [entry.model for entry in self._state.models.versions(name)]
 
     def free_version(self, name: str) -> int:
-        """A version number that is above all that are there."""
+        """Return a version number above all existing ones."""
         return self._state.models.free_version(name)
 
     @property
@@ -159,21 +160,21 @@ class Scheduler(LeaseEvents, CopyEvents):
         return None if lease is None else lease.holder
 
     def held_by(self, key: Hashable) -> list[tuple[int, CopyId]]:
-        """The leases of a thread or task: ticket and copy."""
+        """Return the leases of a thread or task: ticket and copy."""
         leases = self._state.leases
         return [(held.request.ticket, held.copy) for held in leases if held.holder.key == key]
 
     def leaving(self, keys: Iterable[str]) -> set[CopyId]:
-        """The copies of these models that are on their way out."""
+        """Return the copies of these models that are being parked or closed."""
         return {c.id for c in self._state.residents if c.is_leaving and c.id.model in keys}
 
     def has_stayed(self, copy_id: CopyId) -> bool:
-        """Whether a copy that was on its way out is so no more."""
+        """Whether a copy that was being parked has stayed after all."""
         copy = self._state.residents.current(copy_id)
         return copy is not None and not copy.is_leaving
 
     def status(self, now: float | None = None) -> PoolStatus:
-        """The pool at this moment; what is waited for can be told only with a time."""
+        """Return the status of the pool; `now` is needed to include the waits."""
         taken = take_status(self._state)
         return taken if now is None else replace(taken, waits=explain.waits(self._state, now))
 
@@ -183,10 +184,10 @@ class Scheduler(LeaseEvents, CopyEvents):
     # -- spare workers ------------------------------------------------------------------------
 
     def on_spare_ready(self, number: int, held_bytes: int, now: float) -> Effects:
-        """One was made; `held_bytes` was measured."""
+        """A spare worker was made; `held_bytes` is its measured size."""
         state = self._state
         spare = state.spares.live[number]
-        if spare.state is SpareState.ENDING:  # while it was being made
+        if spare.state is SpareState.ENDING:  # it was given up while it was being made
             return (EndSpare(number),)
         spare.state = SpareState.READY
         state.spares.expected_bytes = held_bytes
@@ -195,7 +196,7 @@ class Scheduler(LeaseEvents, CopyEvents):
         return state.take_effects()
 
     def on_spare_gone(self, number: int, now: float, why: str = "") -> Effects:
-        """One has ended, or could not be made: what it was charged with is free."""
+        """A spare worker has ended, or could not be made: its charge is free."""
         state = self._state
         spare = state.spares.live.get(number)
         if spare is None:
@@ -207,10 +208,10 @@ class Scheduler(LeaseEvents, CopyEvents):
         serving.dispatch(state, now)
         return state.take_effects()
 
-    # -- time and owner -----------------------------------------------------------------------
+    # -- timers and the owner -----------------------------------------------------------------
 
     def on_timer(self, now: float) -> Effects:
-        """The time that was asked for has come, or any other time."""
+        """The timer has expired. May be called at any other time, too."""
         state = self._state
         state.timer_at = None
         for copy in state.residents:
@@ -225,8 +226,8 @@ class Scheduler(LeaseEvents, CopyEvents):
         return state.take_effects()
 
     def on_evict(self, model: str, now: float) -> Effects:
-        """A model shall leave: idle copies now, leased ones when they are given back. A copy that
-        a request waits for is opened all the same."""
+        """Close the copies of a model: idle ones now, leased ones when they are given back. A copy
+        that a request waits for is opened nevertheless."""
         state = self._state
         for copy in state.residents.of(model):
             is_wanted = copy.state is CopyState.OPENING and state.queue.has_waiters_for(model)
@@ -237,7 +238,7 @@ class Scheduler(LeaseEvents, CopyEvents):
         return state.take_effects()
 
     def on_shutdown(self, where: Place, now: float) -> Effects:
-        """The pool closes: no request is served any more; leases may still be given back."""
+        """Close the pool: no request is served any more; leases may still be given back."""
         state = self._state
         if state.closed_at is None:
             state.closed_at = where
@@ -251,7 +252,7 @@ class Scheduler(LeaseEvents, CopyEvents):
         return state.take_effects()
 
     def on_shutdown_timeout(self, now: float) -> Effects:
-        """Leases were not given back in time: they expire, and their copies close."""
+        """The closing timeout is over: remaining leases expire, and their copies are closed."""
         state = self._state
         for copy in state.residents:
             if copy.is_leased:

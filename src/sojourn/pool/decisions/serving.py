@@ -1,7 +1,7 @@
-"""Serve every request that can be served: first what is warm, then room for what is cold.
+"""Serve every request that can be served: first from open copies, then by making room for others.
 
 The steps that change the state, between the events (scheduler.py) and the arithmetic
-(planning.py, eviction.py, deadlock.py). They collect effects and perform nothing.
+(planning.py, eviction.py, deadlock.py). They collect effects and perform none of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMEBACK_DECAY = 0.9
 
 
 def dispatch(state: PoolState, now: float) -> None:
-    """Something has changed: answer every request that can be answered now."""
+    """Answer every request that can be answered after a change of the state."""
     if state.closed_at is not None:
         for copy in state.residents:
             if copy.is_idle:
@@ -41,7 +41,7 @@ def dispatch(state: PoolState, now: float) -> None:
     drop_stale_claim(state)
     for copy in state.residents:
         if copy.is_idle and copy.is_draining:
-            if now < copy.park_retry_at:  # it cannot be parked, so it had better be used
+            if now < copy.park_retry_at:  # it cannot be parked now: rather use it
                 copy.retiring = ""
                 copy.claimed = False
             elif copy.retiring:
@@ -56,9 +56,9 @@ def dispatch(state: PoolState, now: float) -> None:
         claimed = state.claim.victims if state.claim is not None else frozenset()
         make_room(state, now)
         if claimed - (state.claim.victims if state.claim is not None else frozenset()):
-            serve_warm(state, now)  # what is no longer claimed can be leased again
+            serve_warm(state, now)  # copies no longer claimed can be leased again
         if break_deadlock(state):
-            dispatch(state, now)  # room may have been kept for the one that was refused
+            dispatch(state, now)  # room may have been kept for the refused request
     sparing.make(state, now)
 
 
@@ -66,8 +66,8 @@ def dispatch(state: PoolState, now: float) -> None:
 
 
 def free_copy(state: PoolState, request: Request) -> Copy | None:
-    """The copy for this request, if there is one. Those that hold a lease may have one that
-    drains: if they waited for it to leave, it might wait for them."""
+    """Return the copy for this request, or None. A holder of a lease may even get a draining copy:
+    if it waited for that copy to leave, the copy's holders might wait for it."""
     copy = state.residents.least_loaded(request.model)
     if copy is None and state.leases.is_holding(request.holder):
         copy = state.residents.least_loaded(request.model, even_draining=True)
@@ -103,8 +103,8 @@ def serve_warm(state: PoolState, now: float) -> None:
 
 
 def scale_out_if_busy(state: PoolState, copy: Copy, now: float) -> None:
-    """All copies of a shared model are busy: open another if there is room to spare. No request
-    waits for it, so that nothing is evicted for it."""
+    """Open another copy of a shared model if all its copies are busy and there is spare room.
+    Nothing is evicted for it, since no request waits for it."""
     model, key = copy.model, copy.id.model
     if model.copies == 1 or len(copy.leased_since) < 2:
         return
@@ -143,7 +143,7 @@ def make_room(state: PoolState, now: float) -> None:
         open_copy(state, demands[ticket][1], now)
     set_claim(state, plan.claim)
     if plan.evictions and state.spares.ready():
-        make_room(state, now)  # what takes a spare need not wait until those have ended
+        make_room(state, now)  # an opening with a spare need not wait for their end
     if plan.wake_at is not None:
         state.wake(plan.wake_at)
     for copy in state.residents:
@@ -152,13 +152,13 @@ def make_room(state: PoolState, now: float) -> None:
 
 
 def find_demands(state: PoolState, now: float) -> dict[int, tuple[Demand, Slot]]:
-    """The waiters that need a copy opened, in order, each with the slot for it."""
+    """Return the waiters that need a copy opened, in order, each with the slot for the copy."""
     demands: dict[int, tuple[Demand, Slot]] = {}
     empty: dict[str, set[int]] = {}
     coming: dict[str, int] = {}
     spares = len(state.spares.ready())
     closing = len(sparing.closing_sessions(state))
-    # One that holds nothing inherits the privilege of a holder that waits behind it.
+    # A waiter without a lease inherits the urgency of a holder behind it in the model's queue.
     urgent = {r.model for r in state.queue if state.leases.is_holding(r.holder)}
     for request in state.queue:
         key = request.model
@@ -168,7 +168,7 @@ def find_demands(state: PoolState, now: float) -> dict[int, tuple[Demand, Slot]]
             copies = state.residents.of(key)
             coming[key] = sum(copy.state is CopyState.OPENING for copy in copies)
         if request.warm_slot is None and coming[key] > 0:
-            coming[key] -= entry.model.exclusive  # shared: one open serves them all
+            coming[key] -= entry.model.exclusive  # a shared copy serves all its waiters
             continue
         allowed = empty[key]
         if request.warm_slot is not None:
@@ -177,7 +177,7 @@ def find_demands(state: PoolState, now: float) -> dict[int, tuple[Demand, Slot]]
         if slot is None or _is_put_off(state, request, entry, now):
             continue
         need = state.need(entry)
-        if spares and sparing.is_for(state, entry.model):  # which brings its own room
+        if spares and sparing.is_for(state, entry.model):  # the spare brings its own room
             spares -= 1
             is_replacing = closing > 0
             closing -= is_replacing
@@ -194,7 +194,7 @@ def find_demands(state: PoolState, now: float) -> dict[int, tuple[Demand, Slot]]
 
 
 def _is_put_off(state: PoolState, request: Request, entry: Entry, now: float) -> bool:
-    """Whether no copy is to be opened for it now; refuses it where waiting is of no use."""
+    """Whether to open no copy for this request now; refuses the request if waiting is useless."""
     crashes = entry.crashes
     if crashes.must_wait(now) and not crashes.is_hopeless(now):
         state.wake(crashes.retry_at)
@@ -202,13 +202,13 @@ def _is_put_off(state: PoolState, request: Request, entry: Entry, now: float) ->
     is_preload = request.warm_slot is not None
     copies = [copy for copy in state.residents.of(entry.key) if not copy.is_leaving]
     if is_preload and entry.is_guess and any(c.state is CopyState.OPENING for c in copies):
-        return True  # soon its size is known
+        return True  # its size will be known soon
     error: Exception | None = None
     if crashes.is_hopeless(now):
         error = crashes.error(entry.key, now)
     elif entry.oversize.must_wait(now):
         error = explain.measured_too_large(state, entry, now)
-    elif is_preload or not copies:  # else waiting for one that is there can help
+    elif is_preload or not copies:  # else an open copy may become free
         error = explain.waiting_cannot_help(state, entry, now, with_siblings=is_preload)
     if error is not None:
         refuse(state, request, error)
@@ -240,7 +240,7 @@ def evict(state: PoolState, copy: Copy) -> None:
 
 
 def leave(state: PoolState, copy: Copy, why: str) -> None:
-    """Let a copy go, by way of parking if its variables have changed."""
+    """Close a copy, and park it before if its variables have changed."""
     is_wanted = state.closed_at is None and not state.models[copy.id.model].is_going
     loses = copy.changed and copy.state is CopyState.READY and is_wanted
     if loses and copy.model.parks:
@@ -254,7 +254,7 @@ def leave(state: PoolState, copy: Copy, why: str) -> None:
 
 
 def end_leases(state: PoolState, copy: Copy) -> None:
-    """The copy is gone."""
+    """Remove all leases of a copy that is gone."""
     withdraw_offers(state, copy)
     for ticket in copy.leased_since:
         state.leases.remove(ticket)
@@ -262,7 +262,7 @@ def end_leases(state: PoolState, copy: Copy) -> None:
 
 
 def withdraw_offers(state: PoolState, copy: Copy) -> None:
-    """Offers that were not taken yet become waits again, in their old place."""
+    """Turn offers of a copy that were not accepted yet into waits again, in their old place."""
     for ticket in tuple(copy.leased_since):
         lease = state.leases.get(ticket)
         if lease is not None and not lease.is_accepted:
@@ -273,7 +273,8 @@ def withdraw_offers(state: PoolState, copy: Copy) -> None:
 
 
 def wait_again(state: PoolState, request: Request) -> None:
-    """Put a request into the queue, for the latest version if it named none."""
+    """Return a request to the queue, for the latest version if it named none and its version is
+    gone; refuse it if that is impossible."""
     entry = state.models[request.model]
     if state.closed_at is not None:
         refuse(state, request, explain.pool_closed(state))
@@ -289,8 +290,8 @@ def wait_again(state: PoolState, request: Request) -> None:
 
 
 def retire(state: PoolState, entry: Entry, now: float, why: str) -> None:
-    """Let a version go: idle copies now, leased ones when they are given back, waiting requests
-    to its successor if there is one."""
+    """Unregister a version: its idle copies are closed now, leased ones when they are given back;
+    waiting requests go to its successor if there is one."""
     state.models.retire(entry)
     for copy in state.residents.of(entry.key):
         copy.retiring = why
@@ -306,7 +307,7 @@ def retire(state: PoolState, entry: Entry, now: float, why: str) -> None:
 
 
 def forget_if_gone(state: PoolState, entry: Entry) -> None:
-    """The last copy of a version that was unregistered takes everything along."""
+    """Remove the record and the parked states of an unregistered version without copies."""
     if not entry.is_going or next(state.residents.of(entry.key), None) is not None:
         return
     state.models.forget(entry)
@@ -331,8 +332,8 @@ def drop_stale_claim(state: PoolState) -> None:
 
 
 def note_comeback(state: PoolState, entry: Entry) -> None:
-    """A model is wanted that was evicted a moment ago, while the others that were resident then
-    still are: evicting it was a mistake."""
+    """Count it as a mistake if a model is requested that was evicted so recently that the other
+    copies of that time are still open."""
     gone_as, entry.evicted_as = entry.evicted_as, None
     if gone_as is None:
         return
@@ -346,7 +347,8 @@ def note_comeback(state: PoolState, entry: Entry) -> None:
 
 
 def break_deadlock(state: PoolState) -> bool:
-    """Refuse one of the holders that wait for each other. Only holders can be in a cycle."""
+    """Refuse one of the holders that wait for each other; return whether there were any. Only
+    holders can be in a cycle."""
     if not any(state.leases.is_holding(request.holder) for request in state.queue):
         return False
     found = find_deadlock(state)

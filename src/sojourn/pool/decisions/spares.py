@@ -1,7 +1,7 @@
-"""Spare workers: when one is made, which open takes it, and when it is given up for its room.
+"""The records of a pool's spare workers: their states and what they are charged with.
 
 Pure. A spare is charged like a copy, from before it is made until its process has ended, or until
-a copy takes it over with what it holds.
+a copy takes over the worker and its charge.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from sojourn.pool.decisions.budget import Budget
 from sojourn.pool.decisions.health import Crashes
 from sojourn.pool.decisions.terms import CopyId
 
-EXPECTED_BYTES = 32 * 2**20  # of the first; the next ones are expected to be as large as the last
-QUIET_SECONDS = 0.1  # without an open or a close, before one is made
+EXPECTED_BYTES = 32 * 2**20  # of the first spare; then the size of the last one
+QUIET_SECONDS = 0.1  # without an opening or closing, before a spare is made
 
 
 class SpareState(Enum):
@@ -33,18 +33,18 @@ class Spare:
 
     @property
     def account(self) -> CopyId:
-        """What it goes by in the budget."""
+        """Its id in the budget."""
         return CopyId("(spare)", 0, self.number)
 
 
 @dataclass(slots=True)
 class Spares:
-    """Those of one pool."""
+    """The spare workers of one pool."""
 
     wanted: int
     live: dict[int, Spare] = field(default_factory=dict)
     expected_bytes: int = EXPECTED_BYTES
-    quiet_at: float | None = 0.0  # None: something is being opened or closed
+    quiet_at: float | None = 0.0  # None: a copy is being opened or closed
     crashes: Crashes = field(default_factory=Crashes)
     last_number: int = 0
 
@@ -58,20 +58,20 @@ class Spares:
         return iter(tuple(self.live.values()))
 
     def make(self, budget: Budget) -> Spare:
-        """Another one; its room is reserved."""
+        """Add a spare worker to be made, and reserve its room."""
         self.last_number += 1
         spare = self.live[self.last_number] = Spare(self.last_number)
         budget.reserve_spare(spare.account, self.expected_bytes)
         return spare
 
     def least_bytes(self, budget: Budget) -> int:
-        """What an open that takes one needs less room by, whichever it takes."""
+        """Return the bytes by which any ready spare reduces the room that an opening needs."""
         return min((budget.charge_of(spare.account) for spare in self.ready()), default=0)
 
     def bytes_of(self, state: SpareState, budget: Budget) -> int:
         return sum(budget.charge_of(spare.account) for spare in self._in(state))
 
     def forget(self, spare: Spare, budget: Budget) -> None:
-        """It is no more, or it is a copy's."""
+        """Remove a spare worker that has ended or was taken by a copy."""
         del self.live[spare.number]
         budget.release(spare.account)

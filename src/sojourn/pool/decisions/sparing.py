@@ -1,8 +1,8 @@
-"""What becomes of a pool's spare workers, between the events and the books (`spares.py`).
+"""The decisions about a pool's spare workers, whose records are in `spares.py`.
 
-One is made when nothing moves and nobody waits, and if there is room for it. An open takes one that
-is ready, together with the room that it was charged with. When room is short, the spares that no
-waiting open would take leave before any model does.
+A spare is made when no copy is being opened or closed, no request waits and there is room for it.
+An opening takes a ready spare, together with its charge. When room is short, the spares that
+no waiting opening would take are ended before any model is evicted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sojourn.pool.decisions.terms import CopyId, Model
 
 
 def make(state: PoolState, now: float) -> None:
-    """Have what is missing made, or look again when there may be quiet."""
+    """Make the missing spares, or set the timer for the next attempt."""
     spares = state.spares
     if len(spares.live) >= spares.wanted:
         return
     if any(c.is_leaving or c.state is CopyState.OPENING for c in state.residents):
-        spares.quiet_at = None  # its end is an event
+        spares.quiet_at = None  # the end of that is an event, which leads here again
         return
     if spares.quiet_at is None:
         spares.quiet_at = now + QUIET_SECONDS
@@ -40,12 +40,14 @@ def make(state: PoolState, now: float) -> None:
 
 
 def is_for(state: PoolState, model: Model) -> bool:
-    """Whether a copy of this model can take one. Those of devices that are filled evenly cannot."""
+    """Whether a copy of this model can take a spare. With `devices` that are filled evenly it
+    cannot."""
     return model.takes_spares and not state.policy.devices
 
 
 def take(state: PoolState) -> int | None:
-    """One for a copy that is about to be opened, whose own its room becomes."""
+    """Take a ready spare for a copy about to be opened, which also gets its room; return the
+    spare's number, or None."""
     for spare in state.spares.ready():
         state.spares.forget(spare, state.budget)
         state.spares.crashes.forgive()
@@ -55,20 +57,20 @@ def take(state: PoolState) -> int | None:
 
 
 def closing_sessions(state: PoolState) -> list[CopyId]:
-    """Sessions whose worker is ending. A spare one may take the place of each: there are no more
-    workers than before. What they hold is charged until it is back."""
+    """Return the sessions whose worker is ending. A spare worker may take the place of each, since
+    that adds no worker. Their memory stays charged until it is returned."""
     closing = (c.id for c in state.residents if c.state is CopyState.CLOSING)
     return [copy for copy in closing if state.budget.is_session(copy)]
 
 
 def give_up(state: PoolState) -> None:
-    """Let all go."""
+    """End all spares."""
     for spare in state.spares:
         _end(state, spare)
 
 
 def give_up_surplus(state: PoolState, demands: Sequence[Demand]) -> None:
-    """Let those go, of the ones that no demand takes, whose room is needed."""
+    """End as many spares as the missing room requires, of those that no demand would take."""
     spares = state.spares
     takers = sum(is_for(state, state.models[demand.model].model) for demand in demands)
     surplus = [spare for spare in spares if spare.state is SpareState.MAKING]

@@ -1,4 +1,4 @@
-"""Everything one pool knows, and questions about it. Only the scheduler's events change it."""
+"""The whole state of one pool, and questions about it. Only the scheduler's events change it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PoolState:
         return effects
 
     def wake(self, at: float) -> None:
-        """Make sure that the timer goes off by then."""
+        """Make sure that the timer expires at this time at the latest."""
         if self.timer_at is None or at < self.timer_at:
             self.timer_at = at
             self.out.append(SetTimer(at))
@@ -60,8 +60,9 @@ class PoolState:
     # -- questions ----------------------------------------------------------------------------
 
     def need(self, entry: Entry) -> Room:
-        """What to reserve for a new copy. A size that nobody declared is a guess, which may make
-        a model wait for room but must not keep it out: it asks for no more than there can be."""
+        """Return the room to reserve for a new copy. A size that was not declared is a guess. It
+        may make a model wait for room but must not exclude it, so it is limited to what the pool
+        can ever have."""
         expected = entry.expected_bytes(self.policy)
         if entry.model.memory_bytes is None and self.policy.limit_bytes is not None:
             expected = min(expected, self.attainable_bytes)
@@ -69,14 +70,14 @@ class PoolState:
 
     @property
     def attainable_bytes(self) -> int:
-        """What a model can have if all leave that ever will."""
+        """The most that a model can get: the limit without what is held permanently."""
         return max(0, self.policy.limit.bytes - self.held_for_good().bytes)
 
     def leaves_at(self, copy: Copy) -> float | None:
-        """When an idle copy has been idle for long enough, or None if it may stay for ever.
+        """Return when an idle copy has been idle for too long, or None if it may stay forever.
 
-        Timers are set to this time and compared with it. Computed any other way, rounding
-        could make a timer go off too early, for ever.
+        Timers are set to this very number and compared with it. If the two were computed
+        differently, rounding could make a timer expire too early, again and again.
         """
         keep = copy.model.keep_seconds
         keep = self.policy.idle_seconds if keep is None else keep
@@ -89,27 +90,28 @@ class PoolState:
         return self.budget.charged_bytes > self.budget.limit.bytes
 
     def leaving_room(self) -> Room:
-        """What comes back by itself. It is charged until the receipts are in."""
+        """The room that will become free by itself. It is charged until the receipts arrive."""
         leaving = [copy.id for copy in self.residents if copy.is_leaving]
         spares = self.spares.bytes_of(SpareState.ENDING, self.budget)
         sessions = sum(map(self.budget.is_session, leaving))
         return Room(sum(map(self.budget.charge_of, leaving)) + spares, sessions)
 
     def held_for_good(self, wanted_whole: str | None = None) -> Room:
-        """What does not come back by waiting; all copies of a model, if it is wanted whole."""
+        """The room that waiting does not free; it includes all copies of the model
+        `wanted_whole`, which is being preloaded."""
         pinned = [
             copy
             for copy in self.residents
             if copy.stays_for_good
             or (copy.id.model == wanted_whole and not copy.is_leaving and not copy.retiring)
         ]
-        # What is reserved on a guess comes back as soon as the copy is open, and measured.
+        # A reservation by a guess is corrected as soon as the copy is open and measured.
         known = [copy.id for copy in pinned if not copy.is_reserved_on_a_guess]
         total = sum(map(self.budget.charge_of, known)) + self.budget.residue_bytes
         return Room(total, len(pinned))
 
     def is_overrun_by(self, grown: Copy, now: float) -> bool:
-        """Whether the pool would be over its limit even if everything else that is idle left."""
+        """Whether the pool would exceed its limit even if all other idle copies left."""
         if not self.is_over_limit:
             return False
         spares = self.spares.bytes_of(SpareState.READY, self.budget)
@@ -134,7 +136,7 @@ class PoolState:
             self.budget.charge_of(copy.id),
             copy.last_used,
             copy.opened_at,
-            cost / max(1, siblings),  # while a sibling stays, nobody has to wait for this one
+            cost / max(1, siblings),  # while a sibling stays, no request has to wait for this copy
             self.models[copy.id.model].comebacks,
         )
 
@@ -142,8 +144,8 @@ class PoolState:
         return [self.candidate(copy) for copy in self.residents if copy.can_leave(now)]
 
     def busy_candidates(self) -> list[Candidate]:
-        """Those a claim may take: first the ones whose leases are young, since they are given
-        back soon, and last the training run that has held on for an hour."""
+        """The copies that a claim may take: first those with young leases, which are probably
+        given back soon, and last a training run that has held its lease for an hour."""
         busy = [
             copy
             for copy in self.residents

@@ -1,4 +1,4 @@
-"""What the pool looks like from outside: the status line, the counters, and who holds what."""
+"""The pool's status as users see it: the status line, the counters, and who holds what."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class CopyStatus:
-    """One resident, at one moment."""
+    """One open copy of a model, at one moment."""
 
     name: str
     model: str
@@ -48,15 +48,15 @@ class CopyStatus:
     changed: bool
     holders: tuple[Place, ...]
     device: str = ""
-    park_error: str = ""  # why it could not be parked and therefore stays
+    park_error: str = ""  # why parking failed, so that the copy stays
     pinned: bool = False
-    opened_at: float = 0.0  # by time.monotonic(), as is the next
-    leaves_at: float | None = None  # when it will have been idle for long enough
+    opened_at: float = 0.0  # by time.monotonic(), like `leaves_at`
+    leaves_at: float | None = None  # when it is closed for idleness
 
 
 @dataclass(frozen=True, slots=True)
 class SpareStatus:
-    """One worker that is kept ready, at one moment."""
+    """One spare worker, at one moment."""
 
     state: str
     bytes: int
@@ -68,25 +68,25 @@ class ModelStatus:
 
     name: str
     version: int
-    is_latest: bool  # what a lease by name gets
-    state: str  # "serving", "coming" (an update opens it) or "going" (its last leases are out)
+    is_latest: bool  # whether leases by name get it
+    state: str  # "serving", "coming" (an update opens it) or "going" (unregistered, in use)
     copies: int
     leases: int
     waiting: int
-    wait_counts: tuple[int, ...] = ()  # how many leases waited so long, by WAIT_SECONDS
-    wait_seconds: float = 0.0  # all their waits together
+    wait_counts: tuple[int, ...] = ()  # number of leases by wait, in buckets of WAIT_SECONDS
+    wait_seconds: float = 0.0  # the sum of these waits
     memory_bytes: int | None = None  # what a copy may allocate, if that was declared
     pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WaitStatus:
-    """Those who wait for one version of a model, and what the first of them waits for."""
+    """The requests that wait for one version of a model, and what the first of them waits for."""
 
     name: str
     version: int
     waiting: int
-    seconds: float  # that the first has waited
+    seconds: float  # how long the first has waited
     why: str
 
 
@@ -109,7 +109,7 @@ class PoolStatus:
     counters: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON: for a page that tells how a service is."""
+        """Return plain values, ready for JSON, such as for the status page of a service."""
         plain = asdict(self)
         for copy, facts in zip(self.copies, plain["copies"], strict=True):
             facts["holders"] = [str(place) for place in copy.holders]
@@ -135,7 +135,7 @@ class PoolStatus:
 
 
 def take_status(state: PoolState) -> PoolStatus:
-    """The pool at this moment, but for what is waited for."""
+    """Return the status of the pool, without the waits."""
     models, leases, queue, budget = state.models, state.leases, state.queue, state.budget
     residents = state.residents
     copies = list(residents)
@@ -195,12 +195,12 @@ def take_status(state: PoolState) -> PoolStatus:
 
 
 def label(copy: Copy) -> str:
-    """The name people know it by: the slot only matters where there are several."""
+    """Return the copy's name for messages: with its slot only if the model may have several."""
     return f"{copy.id.model}[{copy.id.slot}]" if copy.model.copies > 1 else copy.id.model
 
 
 def holders(copy: Copy, leases: Leases, now: float) -> str:
-    """Who has it, for a message: the longest first, and not more than a reader wants."""
+    """Name the holders of a copy for a message: the longest first, and at most five."""
     named = []
     for ticket, since in sorted(copy.leased_since.items(), key=lambda item: item[1])[:5]:
         lease = leases.get(ticket)
@@ -211,7 +211,7 @@ def holders(copy: Copy, leases: Leases, now: float) -> str:
 
 
 def who_holds_what(state: PoolState, now: float) -> str:
-    """A sentence for people, the largest first: "leased at app.py:10 for 3.2 s", "pinned"."""
+    """Describe all copies in a sentence, the largest first: "leased at app.py:10 for 3.2 s"."""
     account = []
     for copy in state.residents:
         if copy.is_leased:

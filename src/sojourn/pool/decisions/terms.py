@@ -1,4 +1,4 @@
-"""The words of the pool's decisions: models, copies, holders, requests, room. Plain values."""
+"""The values that the pool's decisions use: models, copies, holders, requests, room, policy."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import NamedTuple
 from sojourn.values import Place, arguments
 
 _LIKE_A_KEY = re.compile(r"@\d+$")
-_MOST_COPIES = 4096  # each is a process, and has its place in the books from the start
+_MOST_COPIES = 4096  # each is a process, and has a slot in the books from the start
 UNLIMITED = 2**62  # more bytes or sessions than any machine has; keeps the arithmetic in integers
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A version of a registered model: how many copies of it may stay, and by which rules.
+    """A version of a registered model: its rules, such as how many copies may be open.
 
-    A copy is shared by everybody who leases it, because a session is thread-safe. With
-    `exclusive` a copy has one holder at a time, which is what a training loop wants.
+    A copy is shared by all its holders, because a session is thread-safe. With
+    `exclusive` a copy has one holder at a time, as a training loop needs.
     """
 
     name: str
@@ -28,11 +28,11 @@ class Model:
     copies: int = 1
     exclusive: bool = False
     pinned: bool = False
-    takes_spares: bool = False  # whether a worker that was made ahead can be its own
-    parks: bool = True  # whether what it has learnt can be put away and brought back
-    keep_seconds: float | None = None  # None: the pool's idle_seconds; infinite: for ever
+    takes_spares: bool = False  # whether its copies can use spare workers
+    parks: bool = True  # whether changed variables are saved and restored
+    keep_seconds: float | None = None  # None: the pool's idle_seconds; infinite: forever
     memory_bytes: int | None = None  # what the user declared
-    estimate_bytes: int | None = None  # a guess for the very first open
+    estimate_bytes: int | None = None  # a guess for the first opening
     max_runs: int | None = None
     max_growth_bytes: int | None = None
 
@@ -55,12 +55,13 @@ class Model:
 
 
 def key_of(name: str, version: int) -> str:
-    """What a version of a model goes by, in the books and in messages: "resnet", "resnet@2"."""
+    """Return the key of a version, in the books and in messages: "resnet", "resnet@2"."""
     return name if version == 1 else f"{name}@{version}"
 
 
 class CopyId(NamedTuple):
-    """One resident of one model. The generation tells it from its predecessors in the slot."""
+    """The id of one copy of a model. The generation distinguishes it from earlier ones in its
+    slot."""
 
     model: str  # the model's key
     slot: int
@@ -71,7 +72,7 @@ class CopyId(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """A thread or task that asks (`key`), and the line it asks from."""
+    """The thread or task (`key`) that requests a lease, and the line of code that does."""
 
     key: Hashable
     place: Place
@@ -82,14 +83,14 @@ class Holder(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A wish for a lease. Tickets grow with time and are never used twice.
+    """A request for a lease. Tickets grow with time and are never reused.
 
-    Without a `version` it is for the latest, also if that changes while it waits. With
-    `warm_slot` no lease is wanted: the copy in that slot shall be resident (preload).
+    Without a `version` it is for the latest, even if that changes while it waits. With
+    `warm_slot` it is a preload: not a lease is needed, but an open copy in that slot.
     """
 
     ticket: int
-    model: str  # the name; in the queue the key of the version that it waits for
+    model: str  # the name; in the queue the key of a version
     holder: Holder
     at: float
     warm_slot: int | None = None
@@ -97,7 +98,7 @@ class Request(NamedTuple):
 
 
 class Room(NamedTuple):
-    """An amount of what the pool limits: bytes, and the number of sessions."""
+    """An amount of the resources that the pool limits: bytes and sessions."""
 
     bytes: int
     sessions: int
@@ -120,18 +121,18 @@ NO_ROOM = Room(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The pool's own settings. Seconds are those of the clock that the driver passes in."""
+    """The pool's settings. Seconds are those of the clock that the driver passes in."""
 
     limit_bytes: int | None = None
     max_sessions: int | None = None
     idle_seconds: float | None = 300.0
     devices: tuple[str, ...] = ()
-    spares: int = 0  # workers that are kept ready
-    # Warm leases may overtake a request that waits for room. After this long they no longer do.
+    spares: int = 0  # number of spare workers to keep ready
+    # How long leases of open copies may overtake a request that waits for room.
     patience_seconds: float = 1.0
-    # A newcomer is evicted within this time only when nothing else would make enough room.
+    # How long a new copy is evicted only if nothing else makes enough room.
     min_residency_seconds: float = 2.0
-    # Reserved for the first open of a model of which nothing is known.
+    # Reserved for the first opening of a model whose size is unknown.
     unknown_bytes: int = 256 * 2**20
 
     def __post_init__(self) -> None:
