@@ -41,7 +41,7 @@ _RUN_PROGRAMS = ("audit", "run")  # the program's streams and errors are its own
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """Disable garbage collection while modules are imported, which make no garbage."""
+    """Disable garbage collection during imports, which leave no garbage to collect."""
     gc.disable()
     try:
         yield
