@@ -1,1 +1,1 @@
-"""The commands, one a file; `main.py` lists them and loads the one that is asked for."""
+"""The commands, one per file; `main.py` lists them and loads the one that is requested."""

@@ -61,12 +61,12 @@ def command(chosen: Chosen, page: Path | None, data: Data, ignore: str) -> None:
         try:
             exit_code = running.run()
             if os.getpid() != pid:
-                # A fork of the program came out of it here; the report is its parent's to give.
+                # This is a fork of the program; its parent prints the report.
                 sys.exit(exit_code)
             audit.mark_exit()
             running.end()
         finally:
-            # Before the environment closes what the program left open.
+            # Report before the environment closes the sessions that the program left open.
             if os.getpid() == pid:
                 found = audit.finish()
     found.findings = tuple(f for f in found if f.code not in ignored)

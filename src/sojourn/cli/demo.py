@@ -48,7 +48,7 @@ def command(data: Data) -> None:
 
 
 def _busy_machine() -> str:
-    """A warning if the machine is too busy for the times to mean much."""
+    """Return a warning if the machine is too busy for the times to mean much."""
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if load <= cores:
         return ""
@@ -59,7 +59,7 @@ def _busy_machine() -> str:
 
 
 def tell_story(console: Any, sizes: Sequence[int]) -> tuple[Side, Side]:
-    """Run both programs, with a bar on a terminal and a line for what each close gave back."""
+    """Run both programs, with a progress bar on a terminal; print what each `close` returned."""
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -100,7 +100,7 @@ def tell_story(console: Any, sizes: Sequence[int]) -> tuple[Side, Side]:
 
 
 def print_table(console: Any, raw: Side, ours: Side) -> None:
-    """What both have measured, and what it means."""
+    """Print the measurements of both sides, and what they mean."""
     from rich.table import Table
 
     table = Table(title="What the program holds beyond TensorFlow itself")

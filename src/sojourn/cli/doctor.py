@@ -1,4 +1,4 @@
-"""`sojourn doctor`: whether this machine is fit, and what to do if not."""
+"""`sojourn doctor`: check whether sojourn works on this machine, and advise what to do if not."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _print(summary: ModelSummary, show_all: bool) -> None:
     if any(facts):
         line(", ".join(fact for fact in facts if fact))
     if summary.signatures:
-        # A Keras configuration names the inputs only.
+        # The configuration of a Keras model only names the inputs.
         shown = [(n, str(s).removesuffix(" -> ()")) for n, s in summary.signatures.items()]
         table("signatures", shown)
     if summary.layers:

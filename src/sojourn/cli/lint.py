@@ -1,4 +1,4 @@
-"""`sojourn lint`: what can be seen in the source, without running it and without TensorFlow."""
+"""`sojourn lint`: find leaks in source code, without running it and without TensorFlow."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _codes(text: str) -> tuple[str, ...]:
 
 
 def _fixes(outcome: Outcome, settings: Settings) -> dict[str, Fixed]:
-    """The files that fixing changes, by path."""
+    """Return the files that fixing changes, by path."""
     sources = outcome.sources.items()
     found = {path: fix_source(text, settings, path, outcome.program) for path, text in sources}
     return {path: fixed for path, fixed in found.items() if fixed.changed}
@@ -112,7 +112,7 @@ def _write(fixes: dict[str, Fixed]) -> None:
 
     for path, fixed in fixes.items():
         try:
-            if Path(path).read_bytes() != fixed.before:  # an editor has saved it since
+            if Path(path).read_bytes() != fixed.before:  # for example, saved by an editor since
                 raise OSError("it has changed meanwhile; run --fix again")
             replace_file(path, fixed.after)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""`sojourn load`: have a server load a model."""
+"""`sojourn load`: make a server load a model."""
 
 from __future__ import annotations
 

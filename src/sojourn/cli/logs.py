@@ -29,7 +29,7 @@ def command(lines: int, follow: bool, wanted: Wanted, data: Data) -> None:
         raise click.UsageError("--follow and --output exclude each other.")
     client = wanted.client(admin=True)
     if follow:
-        client = replace(client, timeout=None)  # a quiet server is no failure
+        client = replace(client, timeout=None)  # a server that logs nothing has not failed
     try:
         logged: Iterable[str] = client.lines(f"/admin/logs?lines={lines}&follow={int(follow)}")
         if data.is_wanted and not follow:

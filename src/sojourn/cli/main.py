@@ -1,4 +1,4 @@
-"""The `sojourn` command. One file a command; each is imported only when it is asked for."""
+"""The `sojourn` command. Each command is a file that is imported only when it is requested."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ COMMANDS = {
     "top": "Watch this user's sessions in all processes.",
     "unload": "Have a running server free a model's memory.",
 }
-_RUN_PROGRAMS = ("audit", "run")  # whose streams and errors are their own
+_RUN_PROGRAMS = ("audit", "run")  # the program's streams and errors are its own
 
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """While modules are imported, none is garbage: the collector need not look."""
+    """Disable garbage collection during imports, which leave no garbage to collect."""
     gc.disable()
     try:
         yield
@@ -54,7 +54,7 @@ class _Lazy(click.Group):
         try:
             return super().invoke(ctx)
         except OSError as error:
-            # A broken pipe is known to click: who reads has seen enough.
+            # click handles a broken pipe itself: the reader has seen enough.
             if ctx.invoked_subcommand in _RUN_PROGRAMS or error.errno == errno.EPIPE:
                 raise
             raise click.ClickException(str(error)) from None
@@ -78,11 +78,11 @@ class _Lazy(click.Group):
 
 
 def _show_what_can_be_shown() -> None:
-    """A closed stream, or one that lacks a character, must not make the command fail."""
+    """Make output to a closed stream, or of a character that a stream cannot encode, not fail."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w"))  # until the process ends
+            setattr(sys, name, open(os.devnull, "w"))  # stays open until the process ends
         elif getattr(stream, "errors", None) == "strict":
             stream.reconfigure(errors="backslashreplace")
 

@@ -1,4 +1,4 @@
-"""`sojourn nodes`: the nodes of a cluster, what they may hold and what they have open."""
+"""`sojourn nodes`: the nodes of a cluster, their memory budgets and their open copies."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""TensorFlow's notes about the machine, kept off the terminal.
+"""Keep TensorFlow's notes about the machine off the terminal.
 
-It writes some before it reads TF_CPP_MIN_LOG_LEVEL, and so do the processes that are started.
+TensorFlow writes some notes before it reads TF_CPP_MIN_LOG_LEVEL, also in child processes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TextIO
 
 @contextlib.contextmanager
 def kept_aside() -> Iterator[TextIO]:
-    """Give the standard error that there was; until the end, descriptor 2 leads to a file.
+    """Redirect descriptor 2 to a file in this block, and yield the original standard error.
 
-    The file is shown if something fails. If TF_CPP_MIN_LOG_LEVEL is set, nothing changes.
+    If the block fails, the file is shown. If TF_CPP_MIN_LOG_LEVEL is set, nothing is redirected.
     """
     if "TF_CPP_MIN_LOG_LEVEL" in os.environ or sys.stderr is None:
         yield sys.stderr

@@ -17,8 +17,8 @@ import click
 
 
 def file_to_write(_ctx: Any, _parameter: Any, path: Path | None) -> Path | None:
-    """Refuse a folder that is not there before any work is done. A program that is run for the user
-    may go to another one, so the path is absolute."""
+    """Refuse a missing folder before any work is done. Return an absolute path, because a program
+    that is run may change the working directory."""
     if path is None:
         return None
     path = path.absolute()
@@ -28,45 +28,45 @@ def file_to_write(_ctx: Any, _parameter: Any, path: Path | None) -> Path | None:
 
 
 def file_option(*names: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An option that names a file to write."""
+    """Return an option that names a file to write."""
     kind = click.Path(dir_okay=False, path_type=Path)
     return click.option(*names, type=kind, metavar="FILE", callback=file_to_write, help=help)
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Where a command's data goes."""
+    """Where a command writes its data."""
 
     is_printed: bool
     file: Path | None
 
     @property
     def is_wanted(self) -> bool:
-        """Whether data was requested at all."""
+        """Whether data was requested, printed or in a file."""
         return self.is_printed or self.file is not None
 
     def give(self, value: Any) -> None:
-        """Write and print it, as requested."""
+        """Write and print the data, as requested."""
         self.write(value)
         self.print(value)
 
     def write(self, value: Any) -> None:
-        """Write it to the file, if there is to be one."""
+        """Write the data to the file, if one was requested."""
         self.give_file(json.dumps(value, indent=2))
 
     def print(self, value: Any) -> None:
-        """Print it, if requested."""
+        """Print the data, if requested."""
         if self.is_printed:
             click.echo(json.dumps(value, indent=2))
 
     def give_file(self, text: str) -> None:
-        """The same with a text."""
+        """Write a text to the file, if one was requested."""
         if self.file is not None:
             self.file.write_text(text + "\n", encoding="utf-8")
 
 
 def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--json` and `--output`; it gets them as `data`."""
+    """Add `--json` and `--output` to a command, which receives them as `data`."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
     @file_option("--output", help="Write the JSON to FILE.")

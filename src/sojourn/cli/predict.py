@@ -20,7 +20,7 @@ from sojourn.service.failures import Refused
 from sojourn.service.http.json_arrays import as_anything, as_array
 
 _LENGTH = "Inference-Header-Content-Length"
-# By these names the data is the body of a request already.
+# The ends of the paths for requests, of TensorFlow Serving and of KServe.
 _PREDICT, _INFER = ":predict", "/infer"
 
 
@@ -64,7 +64,7 @@ def command(
 
 
 def _given(items: tuple[str, ...]) -> Any:
-    """What was given: a dict by names, or the only input's value."""
+    """Return the given data: a dict of inputs by name, or the value of the only input."""
     if not items:
         return _read("-")
     if len(items) == 1 and not _is_named(items[0]):
@@ -105,7 +105,7 @@ def _saved_array(path: str) -> np.ndarray:
     with open(path, "rb") as file:
         try:
             return np.lib.format.read_array(file, allow_pickle=False)
-        except Exception as error:  # of many kinds: it evaluates the file's head
+        except Exception as error:  # of many types: numpy evaluates the file's header
             raise ValueError(error) from None
 
 
@@ -182,7 +182,7 @@ def _listed(array: np.ndarray) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: those are strings."""
+    """Replace NaN and infinity, which JSON does not have, by strings."""
     if isinstance(value, list):
         return [_finite(one) for one in value]
     return value if math.isfinite(value) else str(value)

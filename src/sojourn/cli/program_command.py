@@ -1,4 +1,4 @@
-"""What `run` and `audit` share: a program and its arguments, taken as `python` takes them."""
+"""What `run` and `audit` share: a program and its arguments, parsed as `python` does."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Chosen:
 
     @property
     def title(self) -> str:
-        """The program as it was called."""
+        """The program and its arguments, as given on the command line."""
         return " ".join((f"-m {self.target}" if self.is_module else self.target, *self.args))
 
 
 class ProgramCommand(click.Command):
-    """Options stop at the program, or after `-m module`, as they do for `python` itself."""
+    """A command whose options end at the program, or after `-m module`, as for `python` itself."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, self._split(ctx, list(args)))
@@ -55,7 +55,7 @@ class ProgramCommand(click.Command):
 
 
 def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command its program and `-m`, `--tf1`, `--tf2`; it gets them as `chosen`."""
+    """Add a program argument, `-m`, `--tf1` and `--tf2` to a command; it receives `chosen`."""
 
     @click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
     @click.option("--tf1", is_flag=True, help="Run it with TensorFlow 1; skip the detection.")
@@ -87,7 +87,7 @@ def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _report_failures() -> Iterator[None]:
-    """A missing program is a usage error; one that cannot be read has failed."""
+    """Report a missing program as a usage error, and one with a syntax error with exit code 1."""
     from sojourn.compat import legacy
     from sojourn.program import ProgramNotFound
 
@@ -102,7 +102,10 @@ def _report_failures() -> Iterator[None]:
 
 @contextmanager
 def output_to_stderr(is_wanted: bool) -> Iterator[None]:
-    """Send descriptor 1 to standard error, so that what comes after is alone on standard output."""
+    """Redirect descriptor 1 to standard error in this block, if requested.
+
+    Standard output then contains only what is printed after the block.
+    """
     if not is_wanted or sys.stdout is None:
         yield
         return
@@ -113,7 +116,7 @@ def output_to_stderr(is_wanted: bool) -> Iterator[None]:
         os.dup2(2, 1)
         yield
     finally:
-        # The program may have closed each of these, and given the number to a file of its own.
+        # The program may have closed these descriptors, and reused the numbers for its own files.
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
         with contextlib.suppress(OSError):
@@ -125,8 +128,10 @@ def output_to_stderr(is_wanted: bool) -> Iterator[None]:
 
 
 def written(write: Callable[[], None]) -> bool:
-    """Whether a file that was asked for could be written. If not, that is said, and the report is
-    shown all the same: the program may have run for days."""
+    """Write a requested file; report an error and return False if that fails.
+
+    The report is still shown: the program may have run for days.
+    """
     try:
         write()
     except OSError as error:
@@ -137,6 +142,6 @@ def written(write: Callable[[], None]) -> bool:
 
 
 def reporting() -> contextlib.AbstractContextManager[None]:
-    """For output after the program has ended. It may have closed the streams, and the exit code is
-    its own all the same."""
+    """Ignore errors of output after the program's end: it may have closed the streams, and the
+    exit code must stay the program's own."""
     return contextlib.suppress(OSError, ValueError)

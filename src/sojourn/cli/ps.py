@@ -14,7 +14,7 @@ from sojourn.cli.terminal import in_columns, plain
 from sojourn.service.records import Record, running
 from sojourn.values import format_bytes, format_seconds
 
-ANSWER_SECONDS = 5.0  # one that is stuck must not hide the others
+ANSWER_SECONDS = 5.0  # timeout: a server that is stuck must not hide the others
 
 
 @click.command(name="ps")
@@ -42,7 +42,7 @@ def _asked(wanted: Wanted, record: Record) -> dict[str, Any]:
     facts = _facts(record)
     try:
         return {**_status(wanted.of_record(record, admin=True)), **facts}
-    except click.ClickException as error:  # it is there all the same
+    except click.ClickException as error:  # list it nevertheless: the server runs
         status = error.status if isinstance(error, ServerError) else None
         return {**facts, "problem": error.message, "problem_status": status}
 

@@ -1,4 +1,4 @@
-"""`sojourn report`: a page and a picture from recorded events."""
+"""`sojourn report`: make a page and a picture from recorded events."""
 
 from __future__ import annotations
 

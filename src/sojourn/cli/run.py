@@ -51,15 +51,15 @@ def command(
     environment = legacy.environment(verdict, isolation, strict_placement)
     with ExitStack() as stack:
         stack.enter_context(output_to_stderr(data.is_printed))
-        with notes.kept_aside():  # what TensorFlow notes is about the machine, not the program
+        with notes.kept_aside():  # TensorFlow's notes are about the machine, not the program
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
             ledger = stack.enter_context(environment)
         exit_code = running.run()
         if os.getpid() != pid:
-            # A fork of the program came out of it here; the account is its parent's to give.
+            # This is a fork of the program; its parent prints the account.
             sys.exit(exit_code)
         ledger.hold()
-        running.end()  # what its exit handlers close, it has closed
+        running.end()  # sessions that its exit handlers close count as closed by the program
         ledger.program_ended()
     value = {**ledger.to_dict(), "era": verdict.era, "exit_code": exit_code}
     is_written = written(lambda: data.write(value))

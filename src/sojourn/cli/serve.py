@@ -21,7 +21,7 @@ from sojourn.service.settings import PREFIX, SETTINGS, Setting
 
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the command a flag for each setting."""
+    """Add a flag for each setting to the command."""
     for setting in reversed(SETTINGS):
         if setting.name != "paths":
             command = _option(setting)(command)
@@ -90,7 +90,7 @@ def command(
 
 
 def _value(name: str, text: Any) -> Any:
-    """The value of a flag; a wrong one is reported with all other mistakes."""
+    """Convert the value of a flag; a wrong one is kept, and reported with all other mistakes."""
     if not isinstance(text, str):
         return text
     [setting] = [one for one in SETTINGS if one.name == name]
@@ -138,7 +138,7 @@ def _run(read: Callable[[], Config], cluster: str | None) -> None:
                 kind = ClusterDaemon
     except ImportError as error:
         _fail(f"{error}; pip install 'sojourn[{extra}]'")
-    gc.freeze()  # no request waits for the collector to go through what stays anyway
+    gc.freeze()  # the garbage collector need not scan imported modules during requests
     from sojourn.errors import SojournError
 
     try:
@@ -155,7 +155,7 @@ def _fail(message: str) -> NoReturn:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[None]:
-    """In a terminal, which models are being opened; elsewhere the log says when they are ready."""
+    """Show on a terminal which models are being opened; elsewhere only the log shows it."""
     if not sys.stderr.isatty():
         yield
         return

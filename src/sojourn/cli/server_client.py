@@ -1,4 +1,4 @@
-"""How commands find a running server, and talk to it."""
+"""Find a running server and send requests to it, for commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _URL_WANTED = "--url must be like http://127.0.0.1:8501, not {!r}"
 
 
 class ServerError(click.ClickException):
-    """The server has refused, or has not answered. Exit code 1."""
+    """Raised if the server refused a request or did not answer. Exit code 1."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(plain(message))
@@ -33,18 +33,18 @@ class ServerError(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One server. Each request has a connection of its own."""
+    """A client of one server. Each request uses a new connection."""
 
     url: str
     token: str | None = None
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
-    pinned: str | None = None  # the server's own certificate, as its record has it
+    pinned: str | None = None  # path of the server's own certificate, from its record
     timeout: float | None = 600.0
 
     def ask(self, method: str, path: str, value: Any = None) -> Any:
-        """The JSON that the server answers."""
+        """Send a request and return the JSON of the answer."""
         body = None if value is None else json.dumps(value).encode()
         answer, _ = self.exchange(method, path, body, {"Content-Type": "application/json"})
         try:
@@ -55,7 +55,7 @@ class Client:
     def exchange(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[bytes, http.client.HTTPMessage]:
-        """The body and the headers of the answer; ServerError unless it is a good one."""
+        """Send a request; return the answer's body and headers, or raise ServerError."""
         with closing(self._connected()) as connection:
             response = self._response(connection, method, path, body, headers)
             try:
@@ -64,7 +64,7 @@ class Client:
                 raise ServerError(f"{self.url} broke off: {error!r}") from None
 
     def lines(self, path: str) -> Iterator[str]:
-        """The lines of an answer, as they come."""
+        """Yield the lines of an answer as they arrive."""
         with closing(self._connected()) as connection:
             response = self._response(connection, "GET", path, None, {})
             try:
@@ -102,7 +102,7 @@ class Client:
         try:
             context = ssl.create_default_context(cafile=self.ca or self.pinned)
             if self.ca is None and self.pinned is not None:
-                # This very certificate counts, not the name in it or who signed it.
+                # Trust exactly this certificate, whatever its name and its issuer are.
                 context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
                 context.check_hostname = False
             if self.certificate is not None:
@@ -113,13 +113,13 @@ class Client:
 
 
 def model_path(name: str, what: str) -> str:
-    """A path of the admin API for a model, whatever its name is."""
+    """Return a path of the admin API for a model, whose name may contain any characters."""
     return f"/admin/models/{quote(name, safe='')}/{what}"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which server is meant, and how to authenticate."""
+    """The server that the user chose, and the credentials for it."""
 
     url: str | None
     token: str | None
@@ -128,8 +128,8 @@ class Wanted:
     key: str | None
 
     def record(self) -> Record | None:
-        """The server that was named, or else the only one, as it runs here; None for one that
-        runs elsewhere."""
+        """Return the record of the chosen server, or of the only one on this machine; None if the
+        chosen server runs elsewhere."""
         records = running()
         if self.url is not None:
             return next((record for record in records if _is_at(record, self.url)), None)
@@ -141,7 +141,7 @@ class Wanted:
         return records[0]
 
     def client(self, *, admin: bool = False) -> Client:
-        """A client for it. The admin API can be on a port of its own."""
+        """Return a client for the chosen server. Its admin API may have a separate port."""
         record = self.record()
         if record is None:
             assert self.url is not None
@@ -149,7 +149,7 @@ class Wanted:
         return self.of_record(record, admin=admin)
 
     def of_record(self, record: Record, *, admin: bool = False) -> Client:
-        """A client for this one."""
+        """Return a client for the server of a record."""
         url = record.admin_url if admin else record.url
         if not url:
             what = "The admin API" if record.url else "HTTP, by which commands ask,"
@@ -157,7 +157,7 @@ class Wanted:
         return self.of(url, record.certificate)
 
     def of(self, url: str, pinned: str | None = None) -> Client:
-        """A client for the one at this URL."""
+        """Return a client for the server at this URL."""
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise click.UsageError(_URL_WANTED.format(url))
@@ -172,7 +172,7 @@ class Wanted:
 
 
 def _is_at(record: Record, url: str) -> bool:
-    """Whether this is a URL of the server, with or without the protocol."""
+    """Whether the URL, with or without a protocol, belongs to the server of the record."""
     named = urlsplit(url if "//" in url else f"//{url}")
     where = named.netloc.replace("localhost", "127.0.0.1")
     return any(
@@ -182,7 +182,7 @@ def _is_at(record: Record, url: str) -> bool:
 
 
 def _readable_url(_ctx: Any, _parameter: Any, url: str | None) -> str | None:
-    """Refuse what is no URL before anything is asked."""
+    """Refuse an invalid URL before any request is sent."""
     if url is not None:
         try:
             parts = urlsplit(url if "//" in url else f"//{url}")
@@ -195,7 +195,7 @@ def _readable_url(_ctx: Any, _parameter: Any, url: str | None) -> str | None:
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--url` and what goes with it; it gets them as `wanted`."""
+    """Add `--url` and the options for authentication to a command; it receives `wanted`."""
     file = click.Path(exists=True, dir_okay=False)
 
     @click.option(
@@ -223,7 +223,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
         text = os.environ.get("SOJOURN_TOKEN", "")
         if token_file is not None:
             text = Path(token_file).read_text(encoding="utf-8", errors="replace")
-        token = next(reversed(text.split()), None)  # a line `role TOKEN` will do
+        token = next(reversed(text.split()), None)  # the file may also contain a line `role TOKEN`
         if token is not None and not (token.isascii() and token.isprintable()):
             raise click.UsageError("A token must be ASCII, without control characters.")
         return command(*args, wanted=Wanted(url, token, ca, cert, key), **kwargs)

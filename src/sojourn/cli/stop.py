@@ -55,7 +55,7 @@ def _end(record: Record, timeout: float) -> bool:
     except ProcessLookupError:
         return True
     try:
-        # The process behind the descriptor stays the same; make sure that it is the server.
+        # The pid may have been reused before the descriptor was opened: check the records again.
         if record in running():
             signal.pidfd_send_signal(pidfd, signal.SIGTERM)
         return bool(select.select([pidfd], [], [], timeout)[0])

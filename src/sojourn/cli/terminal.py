@@ -13,7 +13,7 @@ def plain(text: str) -> str:
 
 
 def in_columns(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> list[str]:
-    """The rows as lines, their cells below each other; the columns of `numbers` to the right."""
+    """Format rows as lines with aligned columns; the columns in `numbers` are right-aligned."""
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
 
     def line(row: Sequence[str]) -> str:
@@ -25,6 +25,6 @@ def in_columns(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> 
 
 
 def wants_colour(stream: IO[Any] | None) -> bool:
-    """Whether this is a terminal whose user has not asked for none (no-color.org: NO_COLOR is
-    there, and is not empty)."""
+    """Whether the stream is a terminal and the user has not disabled colours (no-color.org: by
+    NO_COLOR, if it is not empty)."""
     return stream is not None and stream.isatty() and not os.environ.get("NO_COLOR")

@@ -1,4 +1,4 @@
-"""`sojourn top`: the sessions of this user over all processes, or what a server shows."""
+"""`sojourn top`: the sessions of this user in all processes, or the views of a server."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def command(
     """
     is_live = not (once or data.is_wanted) and sys.stdout.isatty() and sys.stdin.isatty()
     url_from = click.get_current_context().get_parameter_source("url")
-    if server or url_from is ParameterSource.COMMANDLINE:  # SOJOURN_URL alone is for others
+    if server or url_from is ParameterSource.COMMANDLINE:  # SOJOURN_URL alone is for other commands
         _show_server(wanted.client(), data, is_live, interval)
         return
     if is_live:
@@ -90,7 +90,7 @@ def _show_server(client: Client, data: Data, is_live: bool, interval: float) -> 
             ServerView(look, client.url, interval).run()
             return
     state = look()
-    state["server"].pop("secret", None)  # it is the page's, and of no use elsewhere
+    state["server"].pop("secret", None)  # only the page needs it
     data.give(state)
     if not data.is_printed:
         click.echo(render_server(state, client.url, shutil.get_terminal_size().columns))

@@ -1,4 +1,4 @@
-"""What `sojourn top --server` shows: the views of a server's page, as lines of text. Pure."""
+"""The output of `sojourn top --server`: the views of a server's page as lines of text. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sojourn.cli.top_table import UNKNOWN, idle, short
 from sojourn.values import format_bytes, format_seconds
 
 State = Mapping[str, Any]
-# What a block of the bar is drawn with, and what its state is called.
+# State of a block of the bar -> its character, and the name that is shown.
 STATES = {
     "leased": ("█", "in use"),
     "idle": ("▓", "idle"),
@@ -25,7 +25,7 @@ FREE = "·"
 
 
 def overview(state: State, width: int = 80) -> list[str]:
-    """The memory bar, its blocks, the numbers of now, and who waits for what."""
+    """Return the memory bar, its blocks, the current rates, and the requests that wait."""
     shown, now = state["snapshot"], state["now"]
     budget, blocks = shown["budget"], shown["blocks"]
     limit = budget["limit_bytes"]
@@ -47,7 +47,7 @@ def overview(state: State, width: int = 80) -> list[str]:
 
 
 def models(state: State, width: int = 80) -> list[str]:
-    """Every version of every model."""
+    """Return a table of all versions of all models."""
     rows = [
         [
             _name(model["name"]),
@@ -68,7 +68,7 @@ def models(state: State, width: int = 80) -> list[str]:
 
 
 def receipts(state: State, width: int = 80) -> list[str]:
-    """The last receipts."""
+    """Return a table of the last receipts."""
     rows = [
         [
             _name(receipt["session"]),
@@ -93,20 +93,20 @@ VIEWS: dict[str, Callable[[State, int], list[str]]] = {
 
 
 def heading(state: State, url: str) -> str:
-    """Which server it is."""
+    """Return a line that identifies the server."""
     server = state["server"]
     since = _moment(server["started"])
     return plain(f"{url}  sojourn {server['version']} on {server['name']}, since {since}")
 
 
 def render(state: State, url: str, width: int = 80) -> str:
-    """All views below each other."""
+    """Return all views below each other."""
     parts = [[heading(state, url)], *(view(state, width) for view in VIEWS.values())]
     return "\n\n".join("\n".join(lines) for lines in parts)
 
 
 def bar(budget: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], width: int) -> str:
-    """The budget as a bar: each copy as wide as what it is charged with, one character at least."""
+    """Draw the budget as a bar: each copy's width shows its charge, with at least one character."""
     used = sum(block["bytes"] for block in blocks)
     whole = max(budget["limit_bytes"] or used, used, 1)
     drawn = "".join(
@@ -117,7 +117,7 @@ def bar(budget: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], width: i
 
 
 def numbers(point: Mapping[str, Any] | None) -> str:
-    """What was asked in the last seconds, in a line."""
+    """Return the request rates of the last seconds in a line."""
     if point is None:
         return "no numbers yet"
     text = f"{point['requests']:.1f} requests/s, {point['failures']:.1f} errors/s"

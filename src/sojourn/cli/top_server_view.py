@@ -16,7 +16,7 @@ from sojourn.cli.top_server import VIEWS, State, heading
 
 
 class ServerView(App[None]):  # type: ignore[misc]
-    """One view at a time, looked at again every few moments."""
+    """Shows one view at a time, refreshed at the interval."""
 
     TITLE = "sojourn top"
     ENABLE_COMMAND_PALETTE = False
@@ -35,19 +35,19 @@ class ServerView(App[None]):  # type: ignore[misc]
         self._state: State | None = None
 
     def compose(self) -> ComposeResult:
-        """Which server, what it shows, the keys."""
+        """Yield the heading, the view and the keys."""
         yield Static("looking ...", id="heading", markup=False)
         with VerticalScroll():
             yield Static("", id="view", markup=False)
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Start polling the server."""
         self._ask()
         self.set_interval(self._interval, self._ask)
 
     def action_show(self, name: str) -> None:
-        """Another view."""
+        """Switch to another view."""
         self._view = name
         self._show()
 

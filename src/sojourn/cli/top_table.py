@@ -1,4 +1,4 @@
-"""The columns of `sojourn top`: what each shows, how it is written, what it is sorted by."""
+"""The columns of `sojourn top`: their values, formats and sort orders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNKNOWN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column."""
+    """A column of the table."""
 
     key: str
     title: str
@@ -87,25 +87,25 @@ COLUMNS: tuple[Column, ...] = (
         lambda s: short(f"{s.client_pid} {plain(s.program)}"),
         lambda s: (s.program, s.client_pid),
     ),
-    # The longest comes last: in a narrow window it is the one to be cut.
+    # The longest column is last, so that a narrow window cuts off this one.
     Column("owner", "opened at", lambda s: place(s.owner), lambda s: s.owner),
 )
 KEYS = tuple(column.key for column in COLUMNS)
 
 
 def by_key(key: str) -> Column:
-    """The column of this name."""
+    """Return the column with this key."""
     return COLUMNS[KEYS.index(key)]
 
 
 def ordered(sessions: Iterable[Listed], key: str, reverse: bool = False) -> list[Listed]:
-    """Sorted by a column, numbers from the largest unless reversed."""
+    """Sort sessions by a column, most numbers from the largest unless reversed."""
     column = by_key(key)
     return sorted(sessions, key=column.order, reverse=column.largest_first != reverse)
 
 
 def render(sessions: Sequence[Listed]) -> str:
-    """A plain table, and a line of totals."""
+    """Return a plain table with a line of totals."""
     if not sessions:
         return "no sessions"
     rows = [[column.title for column in COLUMNS]]
@@ -115,7 +115,7 @@ def render(sessions: Sequence[Listed]) -> str:
 
 
 def summary(sessions: Sequence[Listed]) -> str:
-    """How many sessions in how many processes, and what they hold and do together."""
+    """Return a line with the number of sessions and processes, and their total memory and rate."""
     count, clients = len(sessions), len({s.client_pid for s in sessions})
     held = sum(s.held_bytes or 0 for s in sessions)
     runs = sum(s.runs_per_second or 0.0 for s in sessions)
@@ -126,12 +126,12 @@ def summary(sessions: Sequence[Listed]) -> str:
 
 
 def rate(per_second: float) -> str:
-    """Runs in a second."""
+    """Format runs per second."""
     return f"{per_second:.0f}" if per_second >= 10 or per_second == 0 else f"{per_second:.1f}"
 
 
 def idle(seconds: float) -> str:
-    """Whole units: it changes as one looks."""
+    """Format a duration in whole units, because it changes at every refresh."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 3600:
@@ -140,22 +140,22 @@ def idle(seconds: float) -> str:
 
 
 def engine(session: Listed) -> str:
-    """What computes, without versions: both names where there are two."""
+    """Return the names of the session's engines, one or two, without versions."""
     return "+".join(plain(part).split()[0] for part in session.engine.split(", ") if part.strip())
 
 
 def device(session: Listed) -> str:
-    """Where it runs."""
+    """Return the session's device, and whether the session is inline."""
     return f"{session.device} (inline)" if session.isolation == "inline" else session.device
 
 
 def place(owner: str, most: int = 36) -> str:
-    """The file and line, from the current folder if the file is below it, and not too long."""
+    """Return the file and line, relative to the current folder if possible, at most `most` long."""
     file, _, line = plain(owner).rpartition(":")
     text = f"{relative(file)}:{line}"
     return text if len(text) <= most else "…" + text[-(most - 1) :]
 
 
 def short(text: str, most: int = 28) -> str:
-    """The beginning, if it is long."""
+    """Truncate a text to `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"

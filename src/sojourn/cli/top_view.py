@@ -23,7 +23,7 @@ _STATE_STYLES = {
 
 
 class TopView(App[None]):  # type: ignore[misc]
-    """A table that looks again every few moments."""
+    """Shows a table of sessions, refreshed at the interval."""
 
     TITLE = "sojourn top"
     ENABLE_COMMAND_PALETTE = False
@@ -49,43 +49,43 @@ class TopView(App[None]):  # type: ignore[misc]
         self._is_paused = False
 
     def compose(self) -> ComposeResult:
-        """A line of totals, the table, the keys."""
+        """Yield the line of totals, the table and the keys."""
         yield Static("looking ...", id="summary", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=True)
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Start listing the sessions at the interval."""
         self._show_columns()
         self._look()
         self.set_interval(self._interval, self._look)
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
-        """Sort by the column that was clicked; the other way round if it is so already."""
+        """Sort by the clicked column; reverse the order if the table is sorted by it already."""
         key = str(event.column_key.value)
         self._sort, self._reverse = key, not self._reverse if key == self._sort else False
         self._show_columns()
         self._show()
 
     def action_sort_by(self, step: int) -> None:
-        """Sort by the next column."""
+        """Sort by the next or previous column."""
         self._sort = KEYS[(KEYS.index(self._sort) + step) % len(KEYS)]
         self._show_columns()
         self._show()
 
     def action_reverse(self) -> None:
-        """Sort the other way round."""
+        """Reverse the sort order."""
         self._reverse = not self._reverse
         self._show_columns()
         self._show()
 
     def action_pause(self) -> None:
-        """Look no more, or again."""
+        """Pause or resume refreshing."""
         self._is_paused = not self._is_paused
         self._show()
 
     def _look(self) -> None:
-        # Reading the memory of many workers takes a while: not on the thread that draws.
+        # Reading the memory of many workers takes a while, so it runs outside the UI's thread.
         if not self._is_paused:
             self.run_worker(self._read, thread=True, exclusive=True)
 

@@ -1,4 +1,4 @@
-"""`sojourn unload`: have a server give a model's memory back."""
+"""`sojourn unload`: make a server free a model's memory."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Whether two engines give the same answers. Pure.
+"""Compare the outputs of two engines. Pure functions.
 
-Floats agree if their largest difference, by the largest magnitude of the output, is within a
-tolerance: near zero, relative differences of single elements mean nothing. Integers and truth
-values agree if they are equal.
+Floats agree if their largest difference, divided by the largest magnitude in the output, is within
+a tolerance: near zero, relative differences of single elements mean nothing. Integers and booleans
+agree if they are equal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Outputs = Mapping[str, np.ndarray]
 
 
 def disagreement(expected: Outputs, got: Outputs, tolerance: float) -> tuple[float, str]:
-    """The worst difference, and in which way they disagree; empty if they do not."""
+    """Return the largest difference and a description of the disagreement, empty if none."""
     worst, wrong = difference(expected, got)
     if not wrong and worst > tolerance:
         wrong = f"differs by {worst:.0e}, and {tolerance:.0e} is allowed"
@@ -24,7 +24,7 @@ def disagreement(expected: Outputs, got: Outputs, tolerance: float) -> tuple[flo
 
 
 def hides(expected: Outputs, got: Outputs, tolerance: float) -> bool:
-    """Whether they disagree where the second is finite: nobody who sees it could tell."""
+    """Whether the outputs disagree where `got` is finite, so that its user could not notice."""
     told = {}
     for name, array in expected.items():
         one, other = np.asarray(array), np.asarray(got.get(name, array))
@@ -35,7 +35,7 @@ def hides(expected: Outputs, got: Outputs, tolerance: float) -> bool:
 
 
 def difference(expected: Outputs, got: Outputs) -> tuple[float, str]:
-    """The worst difference of the floats, and what else is wrong."""
+    """Return the largest difference between floats and a description of any other mismatch."""
     if list(expected) != list(got):
         return 0.0, f"it gives {list(got)} instead of {list(expected)}"
     worst = 0.0
@@ -59,5 +59,5 @@ def difference(expected: Outputs, got: Outputs) -> tuple[float, str]:
             scale = float(np.abs(one[finite]).max()) or 1.0
             with np.errstate(over="ignore"):
                 differs = float(np.abs(one[finite] - other[finite]).max()) / scale
-            worst = max(worst, min(differs, sys.float_info.max))  # which can be stored
+            worst = max(worst, min(differs, sys.float_info.max))  # finite, so that it can be stored
     return worst, ""

@@ -1,7 +1,7 @@
 """AutoGraph without files.
 
-For each `tf.function` that it rewrites, AutoGraph puts a file into the temporary folder and has it
-removed when the interpreter exits. A worker ends without that, so the file would stay for ever.
+For each `tf.function` that it rewrites, AutoGraph creates a file in the temporary folder and
+removes it in an exit handler. A worker ends without exit handlers, so the file would stay forever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _counter = itertools.count(1)
 
 
 def keep_in_memory() -> None:
-    """Let AutoGraph of this process and its forks load what it writes from memory."""
+    """Make AutoGraph load its generated code from memory, in this process and its forks."""
     from tensorflow.python.autograph.pyct import loader
 
     if hasattr(loader, "load_source"):
@@ -25,7 +25,7 @@ def keep_in_memory() -> None:
 def _load_source(source: str, delete_on_exit: bool) -> tuple[ModuleType, str]:
     name = f"__autograph_generated_file_{next(_counter)}"
     file_name = f"<autograph>/{name}.py"
-    # Without a time of modification linecache keeps it, for tracebacks and `inspect`.
+    # linecache keeps an entry without a modification time, for tracebacks and `inspect`.
     linecache.cache[file_name] = (len(source), None, source.splitlines(True), file_name)
     module = ModuleType(name)
     module.__file__ = file_name

@@ -1,4 +1,4 @@
-"""What every engine offers, and the host that serves one to a caller near or far."""
+"""The interface of every engine, and the host that serves an engine in or out of process."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from sojourn.values import Signature, TensorSpec
 
 T = TypeVar("T")
 Arrays = Sequence[np.ndarray]
-# An operation takes plain arguments and arrays, and gives plain results and arrays.
+# An operation takes plain arguments and arrays, and returns plain results and arrays.
 Operation = Callable[[dict[str, Any], Arrays], tuple[Any, Arrays]]
-# From the worker to its client: meta and arrays there, status, meta and arrays back.
+# A call from the worker to its client: sends meta and arrays, returns status, meta and arrays.
 CallBack = Callable[[bytes, Arrays], tuple[int, bytes, Arrays]]
 
 
 class EnginePlan(Protocol):
-    """One kind of step, prepared: the same feeds and fetches every time."""
+    """A prepared step: the same feeds and fetches every time."""
 
     @property
     def inputs(self) -> Sequence[TensorSpec]:
-        """What it is fed, in order."""
+        """The specs of the feeds, in order."""
 
     @property
     def outputs(self) -> Sequence[TensorSpec]:
-        """What it gives, in order."""
+        """The specs of the outputs, in order."""
 
     @property
     def slots(self) -> Sequence[int]:
-        """For each fetch, which of the outputs it is; -1 if it gives nothing."""
+        """For each fetch, the index of its output; -1 if the fetch has no value."""
 
     @property
     def adoptable(self) -> bool:
-        """Whether feeds may be read in place: no op of the step can keep one."""
+        """Whether feeds may be read in place, because no op of the step can keep one."""
 
     @property
     def prints(self) -> bool:
@@ -48,33 +48,33 @@ class EnginePlan(Protocol):
 
     @property
     def may_wait(self) -> bool:
-        """Whether a step may wait for what another step does, as with queues."""
+        """Whether a step may wait for another step, as with queues."""
 
     @property
     def changes_state(self) -> bool:
-        """Whether what `save` saves may be different after a step."""
+        """Whether a step may change the state that `save` writes."""
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
         """Run the step."""
 
 
 class Engine(Protocol):
-    """One model, loaded."""
+    """A loaded model."""
 
     signature: Signature
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
-        """Prepare a step. Raises InputError for a name that is not there."""
+        """Prepare a step. Raises InputError for an unknown name."""
 
     def operations(self) -> dict[str, Operation]:
-        """What it can do besides steps, by name."""
+        """The operations that it offers besides steps, by name."""
 
     def close(self) -> None:
-        """Let go of everything that would otherwise be lost, such as unflushed files."""
+        """Write out everything that would otherwise be lost, such as unflushed files."""
 
 
 def renamed(specs: Mapping[str, T], names: Mapping[str, Any] | None) -> dict[str, T]:
-    """What a model has, under the names that stand for its own, in their order."""
+    """Return the specs under the new names in `names` (new name -> the model's own), in order."""
     if names is None:
         return dict(specs)
     if lost := [short for short, name in names.items() if name not in specs]:
@@ -90,8 +90,8 @@ def require_names(
     outputs: Mapping[str, TensorSpec],
     dtypes: Container[str],
 ) -> None:
-    """Raise InputError unless all that is fed and fetched is there, of one of these types, and
-    every input is fed."""
+    """Raise InputError unless all feeds and fetches exist and have one of these dtypes, and every
+    input is fed."""
     for role, names, specs in (("input", feeds, inputs), ("output", fetches, outputs)):
         for name in names:
             if name not in specs:
@@ -111,7 +111,7 @@ def load_model(load: Load, arrays: Arrays) -> Engine:
 
 
 def import_kind(kind: str) -> Any:
-    """The class that loads models of this kind, with its framework imported."""
+    """Import the framework for this kind of model and return the class that loads it."""
     record = KINDS[kind]
     try:
         return record.import_loader()
@@ -125,16 +125,16 @@ def import_kind(kind: str) -> Any:
 
 
 class Host:
-    """Holds the engine of one session and carries out what is asked of it.
+    """Holds the engine of one session and carries out its operations.
 
-    The same object serves a worker's lanes and an inline session. One that does not trust its
-    models has frameworks run no code that comes with them.
+    The same object serves a worker's lanes and an inline session. A host that does not trust its
+    models makes the frameworks refuse to run code that comes with a model.
     """
 
     def __init__(self, *, trusting: bool = True) -> None:
         self._trusting = trusting
         self.engine: Engine | None = None
-        self.refusal: Exception | None = None  # why nothing may be loaded here
+        self.refusal: Exception | None = None  # why this host may load nothing
         self._plans: dict[int, EnginePlan] = {}
         self._numbers = itertools.count(1)
         self._operations: dict[str, Operation] = {
@@ -153,11 +153,11 @@ class Host:
         return operation(arguments, arrays)
 
     def step(self, number: int) -> EnginePlan:
-        """The plan with this number."""
+        """Return the plan with this number."""
         return self._plans[number]
 
     def connect(self, call_back: CallBack) -> None:
-        """Tell the engine how to reach the functions that live with the caller."""
+        """Give the engine a way to call the functions that live in the caller's process."""
         self.engine.connect(call_back)  # type: ignore[union-attr]
 
     def close(self) -> None:

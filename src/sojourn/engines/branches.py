@@ -1,7 +1,7 @@
-"""Which tensors may have no value at the end of a step: those of a branch that is not taken.
+"""Find tensors that may have no value at the end of a step: those in a branch not taken.
 
-TensorFlow's `run` refuses to fetch one that has none. Its compiled callables do not look, and give
-an empty array of float32, whatever the tensor is. So such a tensor is fetched by `run` only.
+TensorFlow's `run` refuses to fetch a tensor without a value. Its compiled callables do not check,
+and return an empty float32 array for any such tensor. So such a tensor is only fetched by `run`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NEXT = frozenset({"NextIteration", "RefNextIteration"})
 
 
 class Branches:
-    """How deep in branches the ops of a graph are. The graph may grow; threads may share it."""
+    """The nesting depth of a graph's ops in branches. The graph may grow; threads may share it."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
@@ -26,7 +26,7 @@ class Branches:
         self._depths: dict[str, int] = {}
 
     def may_lack(self, names: Iterable[str]) -> bool:
-        """Whether one of the ops of these names may end a step without results."""
+        """Whether one of the named ops may have no results at the end of a step."""
         return self._branches() and any(self._depth(name) > 0 for name in names)
 
     def _branches(self) -> bool:
@@ -43,7 +43,7 @@ class Branches:
         return self._depths[name]
 
     def _found(self, op: Any) -> dict[str, int]:
-        """The depth of an op and of all that it depends on."""
+        """Return the depth of an op and of all ops that it depends on."""
         found: dict[str, int] = {}
         stack: list[tuple[Any, int, list[Any] | None]] = [(op, 0, None)]
         while stack:
@@ -53,7 +53,7 @@ class Branches:
                 depths = (self._depths.get(b.name, found.get(b.name, 0)) for b in before)
                 found[name] = max(0, max(depths, default=0) + change)
             elif name not in found and name not in self._depths:
-                found[name] = 0  # for what leads back here, should there be any
+                found[name] = 0  # provisional, for a cycle that leads back to this op
                 change, before = _step_into(op)
                 stack.append((op, change, before))
                 stack.extend((b, 0, None) for b in before)
@@ -61,7 +61,7 @@ class Branches:
 
 
 def _step_into(op: Any) -> tuple[int, list[Any]]:
-    """By how much an op is deeper than what it depends on, and what that is."""
+    """Return how much deeper an op is than its dependencies, and these dependencies."""
     before = [tensor.op for tensor in op.inputs]
     change = 0
     if op.type in SWITCHES:
@@ -70,7 +70,7 @@ def _step_into(op: Any) -> tuple[int, list[Any]]:
         change = -1
     elif op.type in _MERGES:
         entered = [b for b in before if b.type not in _NEXT]
-        # That of a loop joins its rounds, any other one the branches.
+        # The Merge of a loop joins its iterations; any other Merge joins two branches.
         change = -1 if len(entered) == len(before) else 0
         before = entered
     return change, before + list(op.control_inputs)

@@ -1,9 +1,9 @@
 """A model that the user's function builds, in the process where it will run.
 
-A builder in the manner of TensorFlow 1 adds ops to a graph and returns its inputs and outputs; one
-in the manner of TensorFlow 2 runs eagerly and returns a Keras model, a `tf.function` or a plain
-function. Which it is shows in the names its code uses, and otherwise by trying: if what comes of
-one mode belongs to the other (or TensorFlow itself refuses), the builder is run in the other.
+A TensorFlow 1 builder adds ops to a graph and returns its inputs and outputs; a TensorFlow 2
+builder runs eagerly and returns a Keras model, a `tf.function` or a plain function. The names in
+the builder's code decide which mode is tried first. If the result belongs to the other mode, or
+TensorFlow itself raises, the builder is run again in the other mode.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sojourn.kinds.paths import recognise
 
 tensorflow: Any = None
 
-# Names that only code for graphs uses.
+# Names that only TensorFlow 1 (graph) code uses.
 _GRAPH_NAMES = frozenset(
     "placeholder placeholder_with_default get_variable v1 compat variable_scope Graph "
     "global_variables_initializer get_default_graph".split()
@@ -70,9 +70,10 @@ class BuilderEngine:
 
 @contextlib.contextmanager
 def _keeping_what_is_loaded() -> Iterator[None]:
-    """Have a SavedModel that is loaded in this block live as long as the block.
+    """Keep SavedModels that are loaded in this block alive until the end of the block.
 
-    Its functions do not keep its variables: of `tf.saved_model.load(path).f` they would be gone.
+    Their functions hold no reference to their variables: after `tf.saved_model.load(path).f` the
+    variables would be garbage-collected.
     """
     from tensorflow.python.saved_model import load as loading
 
@@ -90,7 +91,7 @@ def _keeping_what_is_loaded() -> Iterator[None]:
 
 
 def _build(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any]:
-    """What the builder returned, and the graph it was run in, if it was one for graphs."""
+    """Run the builder; return the graph it ran in (None if eager) and what it returned."""
     graph_first = _names_in(build) & _GRAPH_NAMES
     modes = (_in_graph, _eagerly) if graph_first else (_eagerly, _in_graph)
     try:
@@ -101,7 +102,7 @@ def _build(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any]:
         try:
             graph, built, belongs = modes[1](build, seed)
         except Exception as second:
-            # The first attempt is the likelier one, unless it failed for its mode alone.
+            # The first mode is the likelier one: raise its error, unless only the mode caused it.
             raise (second if "eager" in str(error) else error) from None
         return graph, built
     if not belongs:
@@ -113,7 +114,7 @@ def _in_graph(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any, boo
     graph, built = tensorflow.build(build, seed)
     from sojourn.engines import tracing
 
-    # A function made here may use tensors that exist in this graph only.
+    # A function made in this mode may use tensors that only exist in this graph.
     eager = tracing.is_traceable(built) or (callable(built) and graph.get_operations())
     return graph, built, not eager
 
@@ -122,13 +123,13 @@ def _eagerly(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any, bool
     from sojourn.engines import seeding
 
     if seed is not None:
-        seeding.seed_process(seed)  # again: the other mode may have drawn numbers
+        seeding.seed_process(seed)  # again: the run in the other mode may have drawn numbers
     built = build()
     return None, built, not isinstance(built, tuple)
 
 
 def _loader_of(graph: Any, built: Any, load: Load) -> Callable[[], Engine]:
-    """What makes the engine of whatever was built."""
+    """Return a function that makes the engine for whatever the builder returned."""
     from sojourn.engines import tracing
 
     signatures = getattr(built, "signatures", None)
@@ -167,12 +168,12 @@ def _signature(signatures: Mapping[str, Any], wanted: str | None) -> Any:
 
 
 def _wants_a_framework(build: Any) -> bool:
-    """Whether it, or the module that it came with, has to do with one that is not preloaded."""
+    """Whether the builder names a framework that is not preloaded, or its module imported it."""
     return "tensorflow" in sys.modules or not _names_in(build).isdisjoint(_FRAMEWORKS)
 
 
 def _names_in(function: Any) -> set[str]:
-    """Every name that the code of a function mentions, and that of the functions inside it."""
+    """Return every name that the code of a function and of its inner functions mentions."""
     code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
     names: set[str] = set()
     pending = [code] if isinstance(code, CodeType) else []
@@ -184,7 +185,7 @@ def _names_in(function: Any) -> set[str]:
 
 
 def _is_frameworks(error: BaseException) -> bool:
-    """Whether it was raised inside a framework, perhaps because of the mode."""
+    """Whether the error was raised inside a framework, perhaps because of the mode."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next

@@ -1,4 +1,4 @@
-"""Modules that a worker could not import by name: their functions travel by value."""
+"""Pickle functions by value if a worker could not import their module by name."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _registering = threading.Lock()
 
 @contextmanager
 def by_value_if_needed(function: Callable[..., Any]) -> Iterator[None]:
-    """Within the block, the function's module is pickled by value if a worker has to have it so."""
+    """In this block, pickle the function's module by value if a worker could not import it."""
     name = getattr(code_capture.plain(function), "__module__", None) or ""
     module = sys.modules.get(name)
     if module is None or name == PROGRAM or _can_be_imported(module):
         yield
         return
-    with _registering:  # the list of such modules is cloudpickle's own, one for the process
+    with _registering:  # cloudpickle has one list of such modules for the whole process
         if name in cloudpickle.list_registry_pickle_by_value():
             yield
             return
@@ -38,7 +38,7 @@ def by_value_if_needed(function: Callable[..., Any]) -> Iterator[None]:
 
 
 def _can_be_imported(module: ModuleType) -> bool:
-    """Whether an `import` elsewhere, with the same path, finds this module."""
+    """Whether an `import` in another process with the same `sys.path` finds this module."""
     if code_capture.is_kept(module):
         return True
     file = getattr(module, "__file__", None)
@@ -54,8 +54,8 @@ def _can_be_imported(module: ModuleType) -> bool:
 
 
 def _origin(name: str) -> str | None:
-    """Where an import that has not happened yet would find a top-level module."""
-    for finder in sys.meta_path:  # editable installs bring finders of their own
+    """Return the file that a first import of a top-level module would find."""
+    for finder in sys.meta_path:  # editable installs add finders of their own
         try:
             spec = finder.find_spec(name, None)
         except (AttributeError, ImportError, ValueError):
@@ -67,7 +67,7 @@ def _origin(name: str) -> str | None:
 
 def _after_fork_in_child() -> None:
     global _registering
-    _registering = threading.Lock()  # a thread that does not exist here may hold the other one
+    _registering = threading.Lock()  # a thread of the parent may have held the old one
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,7 +1,7 @@
-"""One call of one function of the user's, in the worker that was forked for it.
+"""One call of one of the user's functions, in the worker that was forked for it.
 
-Whatever comes of it goes back as an outcome: a value, an error of its own type, or a generator
-that stays here and is resumed item by item.
+The result is sent back as an outcome: a value, an error of its own type, or a generator that stays
+in the worker and is resumed item by item.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GROUP = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.11
 
 
 class CallingEngine:
-    """Calls a function, once."""
+    """Calls one function once."""
 
     def __init__(self) -> None:
         self.signature = Signature()
@@ -38,7 +38,7 @@ class CallingEngine:
 
     @classmethod
     def load(cls, load: Load, arrays: Arrays) -> CallingEngine:
-        """Prepare the worker for the function; it comes with the call."""
+        """Prepare the worker; the function itself arrives with the call."""
         return cls()
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
@@ -52,7 +52,7 @@ class CallingEngine:
 
     def _call(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         def work() -> Any:
-            # The function may keep its arguments, and these are views of shared memory: copy.
+            # The arguments are views of shared memory, and the function may keep them: copy.
             code_serving.install(arrays[0])
             function, args, kwargs = parcels.unpack([array.copy() for array in arrays[1:]])
             return function(*args, **kwargs)
@@ -90,11 +90,11 @@ class CallingEngine:
         except BaseException as error:
             if isinstance(error, MemoryError):
                 shortage.relieve(error)
-            if self._stream is not None:  # it may wait for an item that could not be sent
+            if self._stream is not None:  # its last item may have been impossible to send
                 with contextlib.suppress(BaseException):
                     self._stream.close()
-            # It crosses as a plain record: the caller need not load TensorFlow, and a shortage of
-            # memory is reported as one.
+            # Raise these errors: a raised error is sent as a plain record, so that the caller need
+            # not load TensorFlow, and a shortage of memory is reported as one.
             if _is_tensorflows(error) or shortage.is_shortage(error):
                 raise
             return _error(error)
@@ -114,7 +114,7 @@ def _packed(value: Any) -> Arrays:
 
 
 def _error(error: BaseException) -> tuple[Any, Arrays]:
-    # Without the frames of this module, which say nothing to the user.
+    # Leave out the frames of this module, which mean nothing to the user.
     inner = error.__traceback__
     while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
         inner = inner.tb_next
@@ -128,11 +128,11 @@ def _error(error: BaseException) -> tuple[Any, Arrays]:
     try:
         return outcome, parcels.pack(_travelling(error))
     except Exception:
-        return outcome, ()  # then the description must do
+        return outcome, ()  # the error cannot be pickled: send its description only
 
 
 def _travelling(error: BaseException) -> BaseException | _Parts:
-    """The error, or what turns into it when it is unpickled."""
+    """Return the error, or a stand-in that becomes the error when it is unpickled."""
     if _can_travel(error):
         return error
     args = error.args
@@ -143,7 +143,7 @@ def _travelling(error: BaseException) -> BaseException | _Parts:
 
 
 def _travelling_in_group(error: BaseException) -> BaseException | _Parts:
-    """The same; of one that cannot travel at all, its description."""
+    """Like `_travelling`, with a description in place of an error that cannot be sent at all."""
     travelling = _travelling(error)
     if _can_travel(travelling):
         return travelling
@@ -153,14 +153,14 @@ def _travelling_in_group(error: BaseException) -> BaseException | _Parts:
 def _words(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # its own code is wrong, and must not take its place
+    except Exception:  # an error in `__str__` must not replace the error itself
         return "<its message cannot be read>"
 
 
 def _can_travel(value: Any) -> bool:
-    """Whether it can be pickled, unpickled, and that without TensorFlow.
+    """Whether a value can be pickled, and unpickled without TensorFlow.
 
-    Many errors pickle well and fail to unpickle: their class wants other arguments than it keeps.
+    Many errors pickle well and fail to unpickle: `__init__` takes other arguments than `args`.
     """
     try:
         pickled, *buffers = parcels.pack(value)
@@ -178,7 +178,7 @@ class _WithoutFramework(pickle.Unpickler):
 
 
 class _Parts:
-    """An error that turns into itself when it is unpickled, without calling its `__init__`."""
+    """The parts of an error, unpickled as that error without calling its `__init__`."""
 
     def __init__(
         self, kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
@@ -203,6 +203,6 @@ def _is_tensorflows(error: BaseException) -> bool:
 
 
 def _flush() -> None:
-    """What was printed so far must be there before the answer is, C's own streams included."""
+    """Flush Python's and C's streams: printed output must be out before the answer is sent."""
     program.flush()
     ctypes.CDLL(None).fflush(None)

@@ -1,10 +1,11 @@
-"""In the caller: the code of the user's modules as it was imported, sent along with every call.
+"""In the caller: the code of the user's modules as it was imported, sent with every call.
 
 A worker imports modules by name, and their files may have changed since the caller imported them.
-So the source of every module of the user's is kept when it is imported (`sojourn.imported`), and
-workers run that. Of one that was imported before sojourn, what its file has when sojourn sees it:
-whether that is what was imported shows in the functions in memory; if it is not, the worker
-refuses to import the module. Installed packages and the standard library stay with the disk.
+So the source of each of the user's modules is kept when it is imported (`sojourn.imported`), and
+workers run that source. For a module that was imported before sojourn, the file's content is kept
+when sojourn first sees the module. Comparing it with the functions in memory shows whether it is
+what was imported; if it is not, the worker refuses to import the module. Installed packages and
+the standard library are always read from the disk.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from sojourn.engines.module_versions import Version
 _MAX_CELL_LINES = 20_000
 _lock = threading.Lock()
 _last: tuple[Bundle, np.ndarray] | None = None
-_others: dict[str, int] = {}  # modules that are none of the user's, by their identities
-# Names and identities of all modules at the last look, and which of them may be the user's.
+_others: dict[str, int] = {}  # name -> id of modules that are not the user's
+# Names and ids of all modules at the last scan, and the names of those that may be the user's.
 _looked: tuple[tuple[tuple[str, ...], tuple[int, ...]], list[str]] = ((), ()), []
 
 
 def note() -> None:
-    """Keep the source of the modules that are loaded now, before their files change."""
+    """Keep the source of all modules that are loaded now, before their files change."""
     with _lock:
         for name, module, file in _users_modules():
             _keep(name, module, file)
 
 
 def packed(function: Callable[..., Any]) -> np.ndarray:
-    """The code that a worker needs for a function, for `code_serving.install`."""
+    """Return the code that a worker needs for a function, packed for `code_serving.install`."""
     global _last
     modules = dict(served())
     with _lock:
@@ -54,15 +55,15 @@ def packed(function: Callable[..., Any]) -> np.ndarray:
             modules[name] = _as_imported(name, module, file)
             modules.update((parent.name, parent) for parent in _namespaces_above(name))
         bundle = Bundle(list(modules.values()), _cells(function))
-        # Nearly always the same as for the call before, and it may be megabytes, which would stay
-        # in the arena of each thread that packs them.
+        # The bundle is nearly always the same as in the previous call. It may be megabytes large,
+        # and packing it anew would leave them in the malloc arena of each calling thread.
         if _last is None or _last[0] != bundle:
             _last = bundle, np.frombuffer(packed_bundle(bundle), np.uint8)
         return _last[1]
 
 
 def is_kept(module: ModuleType) -> bool:
-    """Whether a worker gets this module from us."""
+    """Whether workers receive this module's code from the caller."""
     return _file_of(module.__name__, module) is not None
 
 
@@ -70,9 +71,9 @@ def is_kept(module: ModuleType) -> bool:
 
 
 def _users_modules() -> list[tuple[str, ModuleType, str]]:
-    """Name, module and file of those that can change while they are in use.
+    """Return name, module and file of the modules whose files may change while they are in use.
 
-    The thousands of others are gone through only when there are new ones among them.
+    The thousands of other modules are scanned only when `sys.modules` has changed.
     """
     global _looked
     modules = dict(sys.modules)
@@ -95,10 +96,10 @@ def _users_modules() -> list[tuple[str, ModuleType, str]]:
 
 
 def _file_of(name: str, module: Any) -> str | None:
-    """Where a module of the user's came from; None if it is none of theirs, or has no file."""
+    """Return the file of one of the user's modules; None if it is not theirs or has no file."""
     if not isinstance(module, ModuleType):
         return None
-    facts = vars(module)  # not attributes: some modules import more when asked for one
+    facts = vars(module)  # not getattr: some modules import more in their `__getattr__`
     file, spec = facts.get("__file__"), facts.get("__spec__")
     if not isinstance(file, str) or not imported.can_change(file):
         return None
@@ -112,18 +113,18 @@ def _has_parent(name: str) -> bool:
 
 
 def _namespaces_above(name: str) -> Iterator[ModuleCode]:
-    """Packages without a file of their own, whose folder a worker would look for."""
+    """Yield the parent packages without a file, so that a worker finds their folders."""
     while name := name.rpartition(".")[0]:
         facts = vars(sys.modules[name])
         if facts.get("__file__") is None and "__path__" in facts:
             yield ModuleCode(name, search=list(facts["__path__"]))
 
 
-# -- what they were ----------------------------------------------------------------------------
+# -- their code as imported --------------------------------------------------------------------
 
 
 _kept: dict[str, Version] = {}
-_edited: dict[str, Version] = {}  # whose files have changed since
+_edited: dict[str, Version] = {}  # newer versions of modules whose files have changed
 
 
 def _keep(name: str, module: ModuleType, file: str) -> Version:
@@ -137,7 +138,7 @@ def _keep(name: str, module: ModuleType, file: str) -> Version:
 def _as_imported(name: str, module: ModuleType, file: str) -> ModuleCode:
     loader = getattr(module.__spec__, "loader", None)
     if isinstance(loader, CallersLoader):
-        return loader.module  # we are a worker
+        return loader.module  # this process is a worker, and got the module from its own caller
     kept = _keep(name, module, file)
     if kept.has_changed():
         now = _newer(name, module, file)
@@ -150,7 +151,7 @@ def _as_imported(name: str, module: ModuleType, file: str) -> ModuleCode:
 
 
 def _newer(name: str, module: ModuleType, file: str) -> Version:
-    """What the file contains by now. It may be asked for with each call of a sweep."""
+    """Return the file's current version, cached because each call of a sweep may ask for it."""
     newer = _edited.get(name)
     if newer is None or newer.has_changed() or not newer.is_of(module):
         newer = _edited[name] = Version(name, module, file)
@@ -170,13 +171,13 @@ def _refused(name: str, file: str) -> ModuleCode:
 
 
 def _cells(function: Callable[..., Any]) -> dict[str, str]:
-    """The text of notebook cells and prompts, which a worker cannot find on the disk."""
+    """Return the text of notebook cells and prompts, which a worker cannot find on the disk."""
     if getattr(plain(function), "__module__", None) != PROGRAM:
         return {}
     found: dict[str, str] = {}
     lines_left = _MAX_CELL_LINES
     for filename, entry in reversed(list(linecache.cache.items())):
-        # Entries of real files carry a time of modification. Generated code has no source.
+        # linecache entries of real files have a modification time. Generated code is skipped too.
         if len(entry) != 4 or entry[1] is not None or " generated " in filename:
             continue
         lines_left -= len(entry[2])
@@ -187,7 +188,7 @@ def _cells(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def plain(function: Callable[..., Any]) -> Any:
-    """The Python function behind a bound method or a partial."""
+    """Return the Python function behind a bound method or a partial."""
     while True:
         inner = getattr(function, "__func__", None) or getattr(function, "func", None)
         if inner is None:
@@ -197,7 +198,7 @@ def plain(function: Callable[..., Any]) -> Any:
 
 def _after_fork_in_child() -> None:
     global _lock
-    _lock = threading.Lock()  # a thread that does not exist here may hold the other one
+    _lock = threading.Lock()  # a thread of the parent may have held the old one
 
 
 if hasattr(os, "register_at_fork"):

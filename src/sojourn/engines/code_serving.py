@@ -1,4 +1,4 @@
-"""In a worker: imports get the caller's code, whatever is in the files by now.
+"""In a worker: imports run the caller's code, even if the files have changed since.
 
 `code_capture.py` is the caller's half.
 """
@@ -19,7 +19,7 @@ import numpy as np
 
 from sojourn.errors import CodeChanged
 
-# The name of the program itself, whose functions travel by value: it is never imported.
+# The program itself is never imported: its functions are pickled by value.
 PROGRAM = "__main__"
 
 
@@ -27,27 +27,27 @@ class ModuleCode(msgspec.Struct, frozen=True, array_like=True):
     """One module as its caller imported it."""
 
     name: str
-    file: str = ""  # a package without one is nothing but a place to search
+    file: str = ""  # empty for a namespace package, which only has `search`
     source: str = ""
     code: bytes = b""  # marshalled
-    search: list[str] | None = None  # where a package looks for its modules
-    refusal: str = ""  # why the caller's code is not to be had
+    search: list[str] | None = None  # the folders where a package finds its submodules
+    refusal: str = ""  # why the caller's code is not available
 
 
 class Bundle(msgspec.Struct, frozen=True, array_like=True):
-    """All code that goes along with a call or a builder."""
+    """All code that is sent with a call or a builder."""
 
     modules: list[ModuleCode]
     cells: dict[str, str]  # name -> text of code that was never in a file
 
 
 def packed_bundle(bundle: Bundle) -> bytes:
-    """As it is sent. By `marshal`: the names of files may hold bytes that are not valid text."""
+    """Serialize a bundle, with `marshal` because file names may hold bytes that are no text."""
     return marshal.dumps(msgspec.to_builtins(bundle, builtin_types=(bytes,)))
 
 
 def install(packed: np.ndarray) -> None:
-    """Let every import of this process, from now on, get the code of the bundle."""
+    """Make all later imports in this process use the code of the bundle."""
     bundle = msgspec.convert(marshal.loads(packed.tobytes()), Bundle)
     for name, text in bundle.cells.items():
         _remember(name, text)
@@ -59,7 +59,7 @@ def install(packed: np.ndarray) -> None:
 
 
 def served() -> Mapping[str, ModuleCode]:
-    """What this process itself was given by its caller."""
+    """Return the modules that this process itself received from its caller, by name."""
     return {
         name: module
         for finder in reversed(sys.meta_path)
@@ -69,7 +69,7 @@ def served() -> Mapping[str, ModuleCode]:
 
 
 class CallersLoader(SourceFileLoader):
-    """Executes what the caller had imported. Data files next to it are read from the disk."""
+    """Executes the code that the caller imported. Its data files are read from the disk."""
 
     def __init__(self, module: ModuleCode) -> None:
         super().__init__(module.name, module.file)
@@ -78,7 +78,7 @@ class CallersLoader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         if self.module.refusal:
             raise CodeChanged(self.module.refusal)
-        # For tracebacks, `inspect` and AutoGraph, which would read the file.
+        # Otherwise tracebacks, `inspect` and AutoGraph would read the file.
         _remember(self.module.file, self.module.source)
         return marshal.loads(self.module.code)  # type: ignore[no-any-return]
 
@@ -109,5 +109,5 @@ class _CallersModules(MetaPathFinder):
 
 
 def _remember(name: str, text: str) -> None:
-    # Without a time of modification linecache never compares it with a file.
+    # linecache never compares an entry without a modification time with a file.
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)

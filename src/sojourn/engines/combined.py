@@ -1,6 +1,6 @@
-"""One model on two engines in one worker: by the number of rows, or one to check the other.
+"""One model on two engines in one worker, chosen by the number of rows or checking each other.
 
-What is combined here has been proven to agree, and keeps no state.
+Both engines have been shown to agree on the model, and the model keeps no state.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sojourn.kinds import KINDS, Load
 
 
 class _TwoEngines:
-    """Both parts, loaded."""
+    """The engines of both parts."""
 
     def __init__(self, load: Load, arrays: Arrays) -> None:
         assert load.parts is not None
         self._engines: list[Engine] = [
-            # Arrays belong to the model that the others were made from.
+            # The arrays belong to the TensorFlow model, which the other parts were made from.
             load_model(part, arrays if KINDS[part.kind].framework == "tensorflow" else ())
             for part in load.parts
         ]
@@ -31,14 +31,14 @@ class _TwoEngines:
 
     @classmethod
     def load(cls, load: Load, arrays: Arrays) -> _TwoEngines:
-        """From both parts."""
+        """Load both parts."""
         return cls(load, arrays)
 
     def _plans(self, feeds: Sequence[str], fetches: Sequence[str]) -> list[EnginePlan]:
         return [engine.plan(feeds, fetches) for engine in self._engines]
 
     def operations(self) -> dict[str, Operation]:
-        return {}  # neither of them has state that could be saved
+        return {}  # neither engine has state that could be saved
 
     def close(self) -> None:
         for engine in self._engines:
@@ -46,7 +46,7 @@ class _TwoEngines:
 
 
 class ByRowsEngine(_TwoEngines):
-    """The first runs what has few rows, the second what has more."""
+    """Runs steps with few rows on the first engine, and steps with more on the second."""
 
     def __init__(self, load: Load, arrays: Arrays) -> None:
         super().__init__(load, arrays)
@@ -57,14 +57,14 @@ class ByRowsEngine(_TwoEngines):
 
 
 class ShadowedEngine(_TwoEngines):
-    """The second computes; of some steps the first, which is right, does so too. Once they
-    disagree, it does all."""
+    """Runs steps on the second engine, and some also on the first (TensorFlow), which is right
+    by definition. Once the two disagree, the first runs all steps."""
 
     def __init__(self, load: Load, arrays: Arrays) -> None:
         super().__init__(load, arrays)
         self._tolerance = load.tolerance
         self._every = load.every
-        self._steps = itertools.count()  # whose next is one operation for all threads
+        self._steps = itertools.count()  # its `next` is atomic among threads
         self._call_back: CallBack | None = None
         self.has_disagreed = False
 
@@ -72,15 +72,15 @@ class ShadowedEngine(_TwoEngines):
         return _Shadowed(self._plans(feeds, fetches), self, list(fetches))
 
     def connect(self, call_back: CallBack) -> None:
-        """How to tell the client of a disagreement."""
+        """Set the function that reports a disagreement to the client."""
         self._call_back = call_back
 
     def is_due(self) -> bool:
-        """Whether this step is one to compare."""
+        """Whether this step is one to compare on both engines."""
         return next(self._steps) % self._every == 0
 
     def judge(self, names: list[str], expected: Arrays, got: Arrays) -> bool:
-        """Whether they agree. The client is told if they do not."""
+        """Whether both results agree. Reports a disagreement to the client."""
         one, other = (dict(zip(names, arrays, strict=True)) for arrays in (expected, got))
         _, wrong = disagreement(one, other, self._tolerance)
         if wrong:
@@ -88,7 +88,7 @@ class ShadowedEngine(_TwoEngines):
         return not wrong
 
     def disagree(self, how: str) -> None:
-        """Have TensorFlow compute from now on, and tell the client why."""
+        """Run all later steps on TensorFlow, and report to the client why."""
         if not self.has_disagreed:
             self.has_disagreed = True
             if self._call_back is not None:
@@ -114,7 +114,7 @@ class _ByRows(_TwoPlans):
         self._first = next(free, 0)  # the input whose rows are counted
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
-        [rows] = arrays[self._first].shape[:1] or (1,)  # of any rank, perhaps a scalar
+        [rows] = arrays[self._first].shape[:1] or (1,)  # an input of any rank may be a scalar
         return self._runs[int(rows > self._most_rows)](arrays)
 
 
@@ -131,7 +131,7 @@ class _Shadowed(_TwoPlans):
         try:
             got = quick(arrays)
         except InputError:
-            return right(arrays)  # which takes what the other does not
+            return right(arrays)  # TensorFlow may accept inputs that the second engine refuses
         except EngineError as error:
             expected = right(arrays)
             if _is_for_want_of_memory(error):
@@ -155,5 +155,5 @@ def _first_line(error: Exception) -> str:
 
 
 def _is_for_want_of_memory(error: Exception) -> bool:
-    """Which says nothing of the answer."""
+    """Whether a shortage of memory caused the error, which says nothing about the answer."""
     return isinstance(error, MemoryError) or is_shortage(error)

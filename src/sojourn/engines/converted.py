@@ -1,8 +1,8 @@
-"""What a model that was converted does as TensorFlow does it, whatever its engine is used to.
+"""Make a converted model behave as in TensorFlow, whatever its engine does by default.
 
-Only the very file that was proven is loaded. Numbers too small to be normal are zero. NaN and
-infinity, floats that are too large, or inputs without elements, are refused where the engine was
-seen to give other answers than TensorFlow for them, or to crash.
+Only the exact file that was verified is loaded. Denormal numbers are flushed to zero. NaN,
+infinity, floats that are too large, and inputs without elements are refused if the engine was seen
+to give other answers than TensorFlow for them, or to crash.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK_BYTES = 2**20
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    """Of a file."""
+    """Return the SHA-256 of a file, in hex."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -34,7 +34,7 @@ def sha256(path: str | os.PathLike[str]) -> str:
 
 
 def require_intact(load: Load) -> None:
-    """Raise ModelError if the model was converted and its file is not the one that was proven."""
+    """Raise ModelError if the model was converted and its file is not the verified one."""
     try:
         is_intact = not load.is_converted or sha256(load.path) == load.sha256
     except OSError as error:
@@ -44,7 +44,7 @@ def require_intact(load: Load) -> None:
 
 
 def as_tensorflow(plan: Any, feeds: Sequence[str], load: Load) -> Any:
-    """The plan of an engine; if the model was converted, one that does as TensorFlow."""
+    """Return the plan; wrapped to behave as in TensorFlow if the model was converted."""
     if not load.is_converted:
         return plan
     denormals.want_in_this_process()
@@ -59,7 +59,7 @@ class _ConvertedPlan:
         self._engine = KINDS[load.kind].engine
         self._most = math.inf if load.most is None else load.most
         floats = [i for i, spec in enumerate(plan.inputs) if "float" in spec.dtype]
-        # Each with whether a finite sum of its squares says that it is within the limit.
+        # For each float input: whether a finite sum of squares proves that it is within the limit.
         self._limited = [
             (i, self._most >= math.sqrt(np.finfo(plan.inputs[i].dtype).max))
             for i in (() if load.most is None else floats)
@@ -91,7 +91,7 @@ class _ConvertedPlan:
                 continue
             highest = float(np.maximum.reduce(array, axis=None, initial=0.0))
             lowest = float(np.minimum.reduce(array, axis=None, initial=0.0))
-            if not -self._most <= lowest <= highest <= self._most:  # nor if one of them is NaN
+            if not -self._most <= lowest <= highest <= self._most:  # false also for NaN
                 raise self._refusal(i, self._beyond)
 
     @property
@@ -107,5 +107,8 @@ class _ConvertedPlan:
 
 
 def _are_finite(array: np.ndarray) -> bool:
-    """Certainly. In half of the time of a look at each: no sum of squares is, unless all are."""
+    """Whether the sum of squares is finite, which proves that all elements are.
+
+    Takes half of the time of checking each element.
+    """
     return math.isfinite(np.vdot(array, array))

@@ -1,7 +1,7 @@
-"""A TensorFlow graph as a model of another engine, made in a worker that ends afterwards.
+"""Convert a TensorFlow graph for another engine, in a worker that ends afterwards.
 
-What cannot give the same answers there is refused before it is converted, by the name of the op:
-whatever keeps or changes state, draws random numbers, handles text, or computes with halves.
+Ops that cannot give the same answers there are refused before the conversion: those that keep or
+change state, draw random numbers, handle text, or compute with half-precision floats.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sojourn.engines import graph_guards, onnx_gaps
 from sojourn.errors import ModelError
 
 v1 = tf.compat.v1
-_OP = re.compile(r"'tf\.(\w+)' op ([^\n]{1,200})")  # in what LiteRT's converter says
-# And where it has no such op, or not for these types: its name, that of the node, and its inputs.
+_OP = re.compile(r"'tf\.(\w+)' op ([^\n]{1,200})")  # in an error of LiteRT's converter
+# Its error for an op that it lacks, or lacks for these types: op, node, and types of the inputs.
 _LACKING = re.compile(
     r"""(?:"(?:m/)?(?P<node>[^"]*)"\]\): )?"""
     r"""'tf\.(?P<op>\w+)' op is neither a custom op nor a flex op"""
@@ -32,9 +32,9 @@ _LACKING = re.compile(
 _TYPE = re.compile(r"(f|i|ui)(\d+)>")
 _TYPES = {"f": "float", "i": "int", "ui": "uint"}
 _OPSET = 18
-# Stateful by name only: what they call is looked at itself.
+# Registered as stateful, but only as stateful as the functions they call, which are checked too.
 _CALLS = frozenset("StatefulPartitionedCall If While Case For".split())
-# What variables are read by, and what is gone once they are constants.
+# Ops that hold or read variables. They are gone once the variables are constants.
 _READS = frozenset(
     "VarHandleOp ReadVariableOp ResourceGather ResourceGatherNd Variable VariableV2".split()
 )
@@ -47,13 +47,13 @@ _HALVES = (tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum)
 _OF_64_BITS = {t.as_datatype_enum for t in (tf.int64, tf.uint64)}
 _LARGE_INTEGERS = _OF_64_BITS | {t.as_datatype_enum for t in (tf.int32, tf.uint32)}
 _DOUBLES = {tf.float64.as_datatype_enum}
-# Op -> types that an engine, or what its converter makes of it, does as floats, or compares by
-# their lower halves.
+# Op -> types that an engine, or its converter's output, computes as floats or compares by their
+# lower 32 bits.
 _INEXACT = {
     "litert": {"Pow": _LARGE_INTEGERS},
     "onnxruntime": {
         "TopKV2": _LARGE_INTEGERS | _DOUBLES,
-        "Prod": _LARGE_INTEGERS,  # but sizes, the products of which are small enough
+        "Prod": _LARGE_INTEGERS,  # except for products of sizes, which are small enough
         **dict.fromkeys(("Unique", "UniqueWithCounts"), _DOUBLES),
         **dict.fromkeys(("Max", "Min", "Sign", "Relu", "Relu6", "ClipByValue"), _OF_64_BITS),
         **dict.fromkeys(
@@ -73,7 +73,7 @@ _TEXT = tf.string.as_datatype_enum
 
 
 def convert(session: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any], to: str) -> bytes:
-    """The model in the format of an engine; its inputs are i0, i1 and so on, its outputs o0, o1."""
+    """Return the model in an engine's format, with inputs i0, i1, ... and outputs o0, o1, ..."""
     for name, tensor in inputs.items():
         if tensor.op.type not in _PLACEHOLDERS:
             raise ModelError(f"input {name!r} is not a placeholder but a {tensor.op.type}")
@@ -85,7 +85,7 @@ def convert(session: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any],
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what converters print: whatever matters of it is raised."""
+    """Suppress the converters' output: they raise everything that matters."""
     logging.disable(logging.CRITICAL)
     kept = [(number, os.dup(number)) for number in (1, 2)]
     nothing = os.open(os.devnull, os.O_WRONLY)
@@ -102,7 +102,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _frozen(session: Any, inputs: Mapping[str, Any], outputs: list[Any]) -> Any:
-    """The part that is needed, with the values of variables in it, under names of our own."""
+    """Return the part of the graph that is needed, with variables as constants and new names."""
     names = list(dict.fromkeys(tensor.op.name for tensor in outputs))
     graph_def = v1.graph_util.extract_sub_graph(session.graph.as_graph_def(add_shapes=True), names)
     used = {node.name for node in graph_def.node}
@@ -139,8 +139,8 @@ def _refuse_what_differs(graph_def: Any, reads: frozenset[str] = frozenset(), to
 
 
 def _every_node(graph_def: Any) -> Iterable[tuple[Any, Sequence[Any]]]:
-    """Those that can run, and those beside them: of the graph, and of every function that one of
-    them calls."""
+    """Yield every node that can run, each with all nodes of its graph or function: those of the
+    graph and of every function that it calls, directly or not."""
     functions = {function.signature.name: function for function in graph_def.library.function}
     pending, seen = [(node, graph_def.node) for node in graph_def.node], set()
     while pending:
@@ -157,7 +157,7 @@ def _every_node(graph_def: Any) -> Iterable[tuple[Any, Sequence[Any]]]:
 
 
 def _is_of_sizes(node: Any, beside: Sequence[Any]) -> bool:
-    """Whether it depends on nothing but constants and the shapes of tensors."""
+    """Whether a node depends only on constants and the shapes of tensors."""
     by_name = {each.name: each for each in beside}
     pending, seen = [node], set()
     while pending:
@@ -199,8 +199,8 @@ def _refused_by(converter: str) -> Iterator[None]:
     try:
         yield
     except OSError:
-        raise  # of the machine, not of the model
-    except Exception as error:  # whatever it makes of the model, in Python or C++
+        raise  # a fault of the machine, not of the model
+    except Exception as error:  # converters raise errors of any type, from Python or C++
         raise ModelError(f"{converter} refuses it: {_essence(error)}") from None
 
 
@@ -235,16 +235,16 @@ def _to_onnx(graph: Any, inputs: int, outputs: int) -> bytes:
             opset=_OPSET,
             custom_op_handlers=onnx_gaps.handlers(),
         )
-        made: bytes = model.SerializeToString()  # which has 2 GiB at most
+        made: bytes = model.SerializeToString()  # 2 GiB at most
     return made
 
 
 def _inlined(graph: Any, inputs: list[str], outputs: list[str]) -> Any:
-    """The same without functions but those of loops and conditions, which have no other form."""
+    """Inline all functions except those of loops and conditions, which have no other form."""
     graph_def = convert_to_constants.disable_lower_using_switch_merge(graph.as_graph_def())
     for function in graph_def.library.function:
-        function.attr.pop("api_implements", None)  # by which one for a GPU would be chosen
-    # What is to be compiled is not inlined, as Keras wants it for convolutions in groups.
+        function.attr.pop("api_implements", None)  # with it, a GPU implementation might be chosen
+    # Grappler does not inline functions marked for XLA, as Keras marks grouped convolutions.
     for node in (*graph_def.node, *(n for f in graph_def.library.function for n in f.node_def)):
         node.attr.pop(_MUST_COMPILE, None)
     for function in graph_def.library.function:

@@ -1,8 +1,8 @@
-"""Libraries that a framework imports and hardly ever uses, imported when they are used.
+"""Defer the import of libraries that a framework imports but hardly ever uses.
 
-Keras imports matplotlib for two functions that draw pictures: that is a sixth of the time until the
-first session of a program is there. In the block, such a library is a stand-in; whoever uses the
-stand-in later, in a worker, gets the library itself.
+Keras imports matplotlib for two functions that draw pictures, which takes a sixth of the time until
+a program's first session is ready. In the block, importing such a library gives a stand-in. The
+first use of the stand-in later, in a worker, imports the library itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _StandIn(ModuleType):
 
 
 class _Deferring:
-    """Finds the libraries and their modules before anybody else does; the loader is itself."""
+    """A finder and loader that takes precedence for the libraries and their submodules."""
 
     def __init__(self, libraries: Sequence[str]) -> None:
         self._libraries = frozenset(name for name in libraries if PathFinder.find_spec(name))
@@ -45,7 +45,7 @@ class _Deferring:
 
 @contextlib.contextmanager
 def deferred(libraries: Sequence[str]) -> Iterator[None]:
-    """In this block they are not loaded by being imported, unless they are loaded already."""
+    """In this block, importing these libraries loads stand-ins, unless they are loaded already."""
     finder = _Deferring([name for name in libraries if name not in sys.modules])
     sys.meta_path.insert(0, finder)
     try:

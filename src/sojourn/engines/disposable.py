@@ -1,7 +1,7 @@
-"""Work whose garbage must not stay: done in a child, of which only the result is kept.
+"""Do work that leaves garbage in memory in a child process, and keep only its result.
 
-What Keras needs to read a file is several times what the model needs, and TensorFlow's allocator
-gives none of it back. The end of a process does.
+To read a file, Keras needs several times the model's memory, and TensorFlow's allocator returns
+none of it to the system. The end of a process returns all of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _is_allowed = False
 
 
 class _Outcome(msgspec.Struct, frozen=True):
-    """The result of a child. Arrays of bytes of these sizes follow it in the file."""
+    """The result of a child, followed in the file by byte arrays of these sizes."""
 
     facts: dict[str, Any] = {}
     sizes: list[int] = []
@@ -39,18 +39,18 @@ class _Outcome(msgspec.Struct, frozen=True):
 
 
 def allow() -> None:
-    """This process was forked for one session, and nothing in it minds being forked."""
+    """Allow child processes: this process serves one session, and forking it is safe."""
     global _is_allowed
     _is_allowed = True
 
 
 def is_possible() -> bool:
-    """Whether a child would work: one of a process in which TensorFlow has run would hang."""
+    """Whether a child would work. A fork of a process in which TensorFlow has run would hang."""
     return _is_allowed and len(os.listdir("/proc/self/task")) == threading.active_count()
 
 
 def do(work: Callable[[], Result], what: str) -> Result:
-    """Do the work in a child, wait for it, and raise here what it raised there.
+    """Do the work in a child, wait for it, and raise its error here.
 
     `what` names the work in the error for a child that dies.
     """
@@ -75,7 +75,8 @@ def do(work: Callable[[], Result], what: str) -> Result:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # Python warns of other threads. Those here wait for the client and hold no lock.
+        # Python warns about other threads. A worker's other threads wait for the client and hold
+        # no lock.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 

@@ -1,6 +1,6 @@
-"""What an engine does not do for an untrusted model: run code that came with it.
+"""Keep engines from running code that comes with an untrusted model.
 
-The sandbox contains such code. This keeps it from starting at all.
+The sandbox contains such code; this module keeps it from starting at all.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, NoReturn
 
 from sojourn.errors import ModelError
 
-# Keras keeps Python code in a file as either of these: a layer, or a function as an argument.
+# Keras stores Python code in a file as one of these: a layer, or a function argument.
 _CODE = ("Lambda", "__lambda__")
 _LOADERS = ("TF_LoadLibrary", "TF_LoadPluggableDeviceLibrary", "TF_RegisterFilesystemPlugin")
 
 
 def refuse_custom_ops() -> None:
-    """Have TensorFlow load no library of ops, devices or file systems from now on.
+    """Make TensorFlow refuse to load libraries of ops, devices or file systems from now on.
 
-    A graph cannot ask for it, but whatever reaches Python's names by their spelling could.
+    A graph cannot load one, but a model that can look up Python functions by name could.
     """
     if "tensorflow" not in sys.modules:
         return
@@ -38,8 +38,8 @@ def _refuse(*_: Any) -> NoReturn:
 
 
 def refuse_code_in_hdf5(path: str) -> None:
-    """Refuse a Keras file in HDF5 that holds Python code, as not every version of Keras does."""
-    # HDF5 may begin behind anything else. Only what Keras takes for an archive is not looked at.
+    """Refuse an HDF5 Keras file that holds Python code, which some versions of Keras would run."""
+    # HDF5 data may follow any other content. Skip only files that Keras reads as an archive.
     if path.endswith(".keras") and zipfile.is_zipfile(path):
         return
     h5py = importlib.import_module("h5py")
@@ -47,7 +47,7 @@ def refuse_code_in_hdf5(path: str) -> None:
         with h5py.File(path, "r") as stored:
             config = stored.attrs.get("model_config")
         todo = [json.loads(config)] if config is not None else []
-    except Exception as error:  # damage is an OSError, RuntimeError, KeyError, ValueError and more
+    except Exception as error:  # damage raises OSError, RuntimeError, KeyError, ValueError and more
         raise ModelError(f"{path} cannot be read: {error}") from None
     while todo:
         value = todo.pop()

@@ -1,8 +1,9 @@
-"""Whether the memory of a feed can outlive its step: does it reach an op that might keep it?
+"""Find out whether a feed reaches an op that might keep its memory beyond the step.
 
-TensorFlow uses an aligned feed where it lies, and some ops hand their input on without a copy. A
-variable that is assigned what came that way lives in the caller's memory from then on. This follows
-the feeds through such ops. What is not known to be harmless counts as keeping.
+TensorFlow uses an aligned feed in place, and some ops pass their input on without a copy. A
+variable that is assigned such a value then lives in the caller's memory. This module follows the
+feeds through such ops. Every op that is not known to be harmless counts as one that keeps its
+input.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-# Their results are always memory of their own. (They reuse an input's only if TensorFlow owns it,
-# and a feed it does not own.)
+# Ops whose results always have their own memory. (They reuse an input's memory only if TensorFlow
+# owns it, and it does not own a feed's.)
 _COMPUTING = frozenset(
     "Abs Add AddV2 ArgMax ArgMin BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd BiasAddGrad "
     "Conv2D Conv2DBackpropFilter Conv2DBackpropInput Conv3D DepthwiseConv2dNative Div Elu Equal "
@@ -21,7 +22,7 @@ _COMPUTING = frozenset(
     "SoftmaxCrossEntropyWithLogits Softplus SparseSoftmaxCrossEntropyWithLogits Sqrt Square "
     "SquaredDifference Sub Tanh".split()
 )
-# They may give back the very memory that they were given, and keep nothing.
+# Ops that may return their input's memory as their result, and keep nothing.
 _HANDING_ON = frozenset(
     "Cast CheckNumerics ConcatV2 ExpandDims Identity Max Mean Min Pack PreventGradient Prod "
     "Reshape Slice Snapshot Split SplitV Squeeze StopGradient StridedSlice Sum Tile Transpose "

@@ -1,4 +1,4 @@
-"""A frozen graph in a `.pb` or `.pbtxt` file: weights are constants in it."""
+"""A frozen graph in a `.pb` or `.pbtxt` file, with weights as constants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sojourn.kinds import Load
 
 
 class FrozenEngine:
-    """Reads the file; what it gives is an ordinary graph engine."""
+    """Reads the file and returns an ordinary graph engine."""
 
     @staticmethod
     def load(load: Load, arrays: Arrays) -> GraphEngine:

@@ -1,4 +1,4 @@
-"""A plain function as an engine: arrays in by name, arrays out by name."""
+"""A plain function as an engine: takes and returns arrays by name."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ANY = TensorSpec("any", None)
 
 
 def pack(function: Callable[..., Any]) -> list[np.ndarray]:
-    """The user's callable for a worker, with the code that it was imported with."""
+    """Pack the user's callable for a worker, with the code of its modules as imported."""
     code = code_capture.packed(function)
     with by_value_if_needed(function):
         return [code, parcels.pack_whole(function)]
 
 
 def unpickle(load: Load, arrays: Arrays) -> Callable[..., Any]:
-    """The user's callable: as it is when inline, else as `pack` made it."""
+    """Return the user's callable: itself when inline, else unpickled from what `pack` made."""
     if load.live is not None:
         return load.live  # type: ignore[no-any-return]
     code, pickled = arrays
@@ -36,7 +36,7 @@ def unpickle(load: Load, arrays: Arrays) -> Callable[..., Any]:
 
 
 class FunctionEngine:
-    """Runs `function(**inputs)`; what it returns are the outputs, by name or in order."""
+    """Runs `function(**inputs)`, which returns the outputs, by name or in order."""
 
     def __init__(self, function: Callable[..., Any], outputs: Iterable[str] | None) -> None:
         self._function = function
@@ -70,7 +70,7 @@ class FunctionPlan:
     adoptable = False
     prints = True
     may_wait = True
-    changes_state = False  # what a function keeps cannot be saved anyway
+    changes_state = False  # the state of a function cannot be saved anyway
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class FunctionPlan:
         self.slots = range(len(fetches))
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
-        # The function may keep its arguments, and they are views of shared memory: copy.
+        # The arguments are views of shared memory, and the function may keep them: copy.
         given = {name: array.copy() for name, array in zip(self._feeds, arrays, strict=True)}
         result = self._function(**given)
         if not isinstance(result, Mapping):

@@ -1,10 +1,10 @@
-"""What engines do otherwise than TensorFlow for some values, said in ops that they agree on.
+"""Guard ops that engines compute differently from TensorFlow for some values.
 
-Done to the graph before it is converted. For ONNX, an index below zero counts from the end, where
-TensorFlow refuses it, and one of a slice that is too far below it is the first; ONNX Runtime adds
-and multiplies up integers as floats. LiteRT takes the low half of an index of 64 bits, and the
-nearest integer for a float that is too large for one, and divides the least integer by -1 wrongly,
-or ends the process.
+The guards are ops on which the engines agree, added to the graph before it is converted. In ONNX, a
+negative index counts from the end, where TensorFlow refuses it, and a slice's index that is too far
+below zero means the first element; ONNX Runtime reduces integers (sum, product) as floats. LiteRT
+uses the low half of a 64-bit index, casts a float that is too large to the nearest integer, and
+divides the least integer by -1 wrongly or crashes the process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tensorflow.python.framework import op_def_registry
 from sojourn.errors import ModelError
 
 _INT32, _INT64, _BOOL = (t.as_datatype_enum for t in (tf.int32, tf.int64, tf.bool))
-# What an output is called in a function; elsewhere there is no need.
+# Suffixes of an op's output inside a function; a graph does not need them.
 _OUTPUTS = {
     **dict.fromkeys(("Const", "SelectV2", "Sum", "Prod", "Shape", "StridedSlice"), ":output:0"),
     **dict.fromkeys(("Cast", "Abs", "Neg"), ":y:0"),
@@ -27,7 +27,7 @@ _OUTPUTS = {
 }
 _SIGNED = {t.as_datatype_enum for t in (tf.int8, tf.int16, tf.int32, tf.int64)}
 _DIVIDING = frozenset("FloorDiv FloorMod Div TruncateDiv Mod TruncateMod".split())
-# Op -> which of its inputs is an index.
+# Op -> position of its index input.
 _OF_ONNX = {
     "Gather": 1,
     "GatherV2": 1,
@@ -37,12 +37,12 @@ _OF_ONNX = {
     **{f"TensorScatter{how}": 1 for how in ("Update", "Add", "Sub", "Max", "Min")},
 }
 _OF_LITERT = {"OneHot": 0, **{f"UnsortedSegment{how}": 1 for how in ("Sum", "Prod", "Max", "Min")}}
-_SLICES = ("StridedSlice", "Slice")  # from where, and to where or how much
+_SLICES = ("StridedSlice", "Slice")  # inputs 1 and 2: begin, and end or size
 _TYPE_OF_INDEX = ("Tindices", "TI")
 
 
 def guard(graph_def: Any, to: str) -> None:
-    """Put them in for one engine, in place, functions included."""
+    """Add the guards for one engine to a graph and its functions, in place."""
     rules = _RULES[to]
     parts = [(graph_def.node, False), *((f.node_def, True) for f in graph_def.library.function)]
     for nodes, is_function in parts:
@@ -55,7 +55,7 @@ def guard(graph_def: Any, to: str) -> None:
 
 
 def _complete(node: Any) -> None:
-    """Put in the attributes that were left out because they have their defaults."""
+    """Add attributes that were omitted because they have their default values."""
     definition = op_def_registry.get(node.op)
     for attribute in () if definition is None else definition.attr:
         if attribute.HasField("default_value") and attribute.name not in node.attr:
@@ -63,7 +63,7 @@ def _complete(node: Any) -> None:
 
 
 class _Guarded:
-    """One node of a graph or function, and those that are put before it."""
+    """One node of a graph or function, and the guard nodes that are added before it."""
 
     def __init__(self, nodes: Any, node: Any, is_function: bool, named: dict[str, Any]) -> None:
         self.node = node
@@ -73,7 +73,7 @@ class _Guarded:
         self._count = 0
 
     def source(self, place: int) -> Any:
-        """The node that an input comes from; None for an argument of a function."""
+        """Return the node that produces an input; None for an argument of a function."""
         return self._named.get(self.node.input[place].partition(":")[0])
 
     def is_constant(self, place: int) -> bool:
@@ -81,13 +81,13 @@ class _Guarded:
         return source is not None and source.op == "Const"
 
     def may_be(self, place: int, value: int) -> bool:
-        """Whether an input can have this value: it is not constant, or has it."""
+        """Whether an input can have this value: it is not constant, or contains the value."""
         if not self.is_constant(place):
             return True
         return value in tf.make_ndarray(self.source(place).attr["value"].tensor)
 
     def add(self, op: str, inputs: Sequence[str], **types: int) -> str:
-        """Another node; the name of its output."""
+        """Add a node and return the name of its output."""
         self._count += 1
         name = f"{self.node.name}/guard{self._count}"
         made = self._nodes.add(op=op, name=name, input=inputs)
@@ -98,11 +98,11 @@ class _Guarded:
 
     @property
     def last(self) -> Any:
-        """What was added last."""
+        """The node that was added last."""
         return self._nodes[-1]
 
     def become(self, op: str, value: str, dtype: int) -> None:
-        """The node is another one now, whose output has the same name."""
+        """Turn the node into one of another op, whose output has the same name."""
         controls = [name for name in self.node.input if name.startswith("^")]
         del self.node.input[:]
         self.node.input.extend([value, *controls])
@@ -118,19 +118,19 @@ class _Guarded:
 
 
 def _index(made: _Guarded, places: dict[str, int]) -> tuple[int, str]:
-    """Where the index of a node is, and the attribute that has its type; empty if there is none."""
+    """Return the position of a node's index and the attribute with its type, empty if none."""
     place = places.get(made.node.op, -1)
     kind = next((key for key in _TYPE_OF_INDEX if key in made.node.attr), "")
     return place, kind if place >= 0 and not made.is_constant(place) else ""
 
 
 def _from_zero(made: _Guarded) -> None:
-    """An index below zero is larger than any."""
+    """Replace a negative index by one that is out of range."""
     node = made.node
     place, kind = _index(made, _OF_ONNX)
     if not kind or node.attr[kind].type not in (_INT32, _INT64):
         return
-    # In a loop, ONNX counts in 64 bits where TensorFlow has 32.
+    # In a loop, ONNX has 64-bit counters where TensorFlow has 32-bit ones.
     index = made.add("Cast", [node.input[place]], SrcT=node.attr[kind].type, DstT=_INT64)
     is_below = made.add("Less", [index, made.constant(0, _INT64)], T=_INT64)
     beyond = made.constant(tf.int64.max, _INT64)
@@ -139,8 +139,11 @@ def _from_zero(made: _Guarded) -> None:
 
 
 def _not_before_the_first(made: _Guarded) -> None:
-    """An index of a slice that is too far below zero is larger than any: where only a part of a
-    dimension is taken, it would be the first, and here TensorFlow refuses it."""
+    """Replace a slice's index that is too far below zero by one that is out of range.
+
+    This matters where a single element of a dimension is taken: ONNX would take the first element,
+    and TensorFlow refuses such an index.
+    """
     node = made.node
     if node.op != "StridedSlice" or made.is_constant(1):
         return
@@ -165,7 +168,7 @@ def _not_before_the_first(made: _Guarded) -> None:
 
 
 def _summed_in_halves(made: _Guarded) -> None:
-    """Floats hold the sum of many integers of 32 bits, and not of 64."""
+    """Sum 64-bit integers as two halves: floats hold the sum of many 32-bit integers exactly."""
     node = made.node
     if node.op not in ("Sum", "Prod") or node.attr["T"].type not in (_INT32, _INT64):
         return
@@ -193,7 +196,7 @@ def _summed_in_halves(made: _Guarded) -> None:
 
 
 def _in_32_bits(made: _Guarded) -> None:
-    """An index that is out of range stays so when its upper half is cut off."""
+    """Clamp 64-bit indices, so that one that is out of range stays so when truncated to 32 bits."""
     node = made.node
     place, kind = _index(made, _OF_LITERT)
     if kind and node.attr[kind].type == _INT64:
@@ -211,7 +214,7 @@ def _limit(made: _Guarded, place: int, least: int) -> None:
 
 
 def _as_processors_cast(made: _Guarded) -> None:
-    """What is too large for an integer, NaN too, becomes the least that there is."""
+    """Cast floats that are too large for the integer type, and NaN, to its least integer."""
     node = made.node
     if node.op != "Cast" or made.is_constant(0):
         return
@@ -226,7 +229,7 @@ def _as_processors_cast(made: _Guarded) -> None:
 
 
 def _by_minus_one(made: _Guarded) -> None:
-    """By -1 is by 1 and the other way round: the least integer stays itself, and is no trap."""
+    """Divide -x by 1 instead of x by -1: the least integer stays itself and does not trap."""
     node = made.node
     if node.op not in _DIVIDING or node.attr["T"].type not in _SIGNED or not made.may_be(1, -1):
         return

@@ -1,7 +1,7 @@
-"""What a framework needs of the process that it runs in: one record each, in one table.
+"""What each framework needs from the process that it runs in: a table with one record each.
 
-`process` calls these functions and knows no framework by name. A new framework is a record here,
-and a module that has those of the hooks that it needs, and can be imported without the framework.
+`process` calls these functions and knows no framework by name. To add a framework, add a record
+here and a module with the hooks that it needs, which must be importable without the framework.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sojourn.engines.deferring import deferred
 class Framework:
     """What is imported before workers are forked, and where its hooks are."""
 
-    name: str  # of its module
-    preload: tuple[str, ...] = ()  # our own modules that use it
-    hooks: str = ""  # the module that has them
-    defers: tuple[str, ...] = ()  # what it imports and hardly ever uses
-    idle_seconds: float = 60.0  # for how long its zygote stays without a worker
+    name: str  # the name of its module
+    preload: tuple[str, ...] = ()  # sojourn's own modules that use it
+    hooks: str = ""  # the module with its hooks
+    defers: tuple[str, ...] = ()  # libraries that it imports but hardly ever uses
+    idle_seconds: float = 60.0  # how long its zygote stays without a worker
 
     @property
     def is_loaded(self) -> bool:
@@ -75,7 +75,7 @@ def chosen_frameworks() -> tuple[str, ...] | None:
 
 
 def idle_seconds(frameworks: Iterable[str]) -> float:
-    """For how long a zygote with these frameworks stays without a worker."""
+    """Return how long a zygote with these frameworks stays without a worker, in seconds."""
     if chosen := os.environ.get("SOJOURN_ZYGOTE_SECONDS"):
         try:
             return max(0.0, float(chosen))
@@ -88,14 +88,14 @@ def idle_seconds(frameworks: Iterable[str]) -> float:
 
 
 def import_frameworks(names: Iterable[str]) -> dict[str, str]:
-    """Import them and what of ours uses them; their versions, empty for what is not installed."""
+    """Import frameworks and sojourn's modules for them; return versions, empty if not installed."""
     found: dict[str, str] = {}
     for name in names:
         found[name] = ""
         if importlib.util.find_spec(name) is None:
             continue
         with deferred(FRAMEWORKS[name].defers):
-            for ours in FRAMEWORKS[name].preload:  # first: they may know how it is to be imported
+            for ours in FRAMEWORKS[name].preload:  # first: some prepare the framework's import
                 importlib.import_module(ours)
             module = importlib.import_module(name)
         found[name] = str(getattr(module, "__version__", "unknown"))
@@ -108,24 +108,24 @@ def import_frameworks(names: Iterable[str]) -> dict[str, str]:
 
 
 def limit_memory(limit_bytes: int) -> None:
-    """Have every framework refuse by itself what the limit does not allow, loaded or not."""
+    """Make every framework, loaded or not, refuse allocations beyond the limit by itself."""
     for hook in _hooks("limit_memory"):
         hook(limit_bytes)
 
 
 def throws_unprepared() -> bool:
-    """Whether a framework here cannot take it that C++ throws when there is no more memory."""
+    """Whether a loaded framework crashes when C++ throws because memory is exhausted."""
     return any(hook() for hook in _hooks("throws_unprepared", only_loaded=True))
 
 
 def distrust() -> None:
-    """Have frameworks load no code that comes with a model from now on."""
+    """Make frameworks refuse to load code that comes with a model, from now on."""
     for hook in _hooks("distrust", only_loaded=True):
         hook()
 
 
 def warm() -> None:
-    """Have frameworks do now what the first model would wait for."""
+    """Make frameworks do their one-time work now, so that the first model need not wait for it."""
     for hook in _hooks("warm", only_loaded=True):
         hook()
 
@@ -134,7 +134,7 @@ def warm() -> None:
 
 
 def revive(code: int, message: str, node: str | None, graph: Any) -> BaseException | None:
-    """A framework's own exception for a status code, where the framework is loaded."""
+    """Return a framework's own exception for a status code; None if no framework is loaded."""
     for hook in _hooks("revive", only_loaded=True):
         error: BaseException = hook(code, message, node, graph)
         return error
@@ -142,7 +142,7 @@ def revive(code: int, message: str, node: str | None, graph: Any) -> BaseExcepti
 
 
 def limit_reached(message: str, node: str | None, graph: Any) -> BaseException | None:
-    """BudgetExceeded that is a framework's own exception too, where the framework is loaded."""
+    """Return a BudgetExceeded that is also a framework's own exception; None if none is loaded."""
     for hook in _hooks("limit_reached", only_loaded=True):
         error: BaseException = hook(message, node, graph)
         return error

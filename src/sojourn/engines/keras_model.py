@@ -19,7 +19,7 @@ from sojourn.kinds import Load, Packed
 
 
 class KerasFileEngine:
-    """Reads the file with Keras; what it gives runs without Keras."""
+    """Reads the file with Keras, and returns an engine that runs without Keras."""
 
     @staticmethod
     def load(load: Load, arrays: Arrays) -> Engine:
@@ -42,17 +42,17 @@ def _model_of(path: str) -> Any:
     if path.endswith(".keras") and not zipfile.is_zipfile(path):
         raise ModelError(f"{path} is truncated or damaged: it is not a whole .keras archive")
     try:
-        # Safe mode is what Keras does by itself today: code in a file is not run.
+        # Safe mode, Keras' default today, does not run code in a file.
         return tf.keras.models.load_model(path, compile=False, safe_mode=True)
     except Exception as error:
-        # Whatever a damaged archive or an unknown layer makes Keras, zipfile or h5py raise.
+        # A damaged archive or an unknown layer makes Keras, zipfile or h5py raise many types.
         raise ModelError(f"Keras cannot load {path}: {_reason(error, path)}") from error
 
 
 def _reason(error: Exception, path: str) -> str:
-    """What Keras says is wrong, without the configuration that it prints before it.
+    """Return the reason in Keras' error, without the configuration that it prints before.
 
-    What it advises are arguments of its own function, so a function of the user's must give them.
+    Keras advises arguments of its `load_model`, so the user must call that in a function of theirs.
     """
     words = str(error).strip().rpartition("Exception encountered:")[2].strip()
     if found := _UNKNOWN_CLASS.match(words):
@@ -70,7 +70,7 @@ _UNKNOWN_CLASS = re.compile(r"((?:Could not locate class|Unknown layer:?) '(?:\w
 
 
 def traced(model: Any, specs: Mapping[str, Any]) -> tracing.Flat:
-    """The model's call for inference as a function of named tensors."""
+    """Return the model's inference call as a function of named tensors."""
     structure = _inputs_of(model)
     if structure is None:
         if not specs:
@@ -87,8 +87,11 @@ def traced(model: Any, specs: Mapping[str, Any]) -> tracing.Flat:
 
 
 def _with_any_rows(model: Any, caller: Any, specs: Mapping[str, Any]) -> tracing.Flat | None:
-    """As Keras calls it, which minds no number of rows, not even the one that it was built with:
-    what a model without an `Input` has is that of the first data. None if it does not go."""
+    """Return the model traced for any number of rows, None if that fails.
+
+    Keras itself accepts any number of rows, whatever the model was built with: a model without an
+    `Input` has the number of rows of its first data.
+    """
     shapes = {name: spec.shape.as_list() for name, spec in specs.items()}
     is_fixed = any(shape and shape[0] is not None for shape in shapes.values())
     if not is_fixed or any(getattr(layer, "stateful", False) for layer in _layers(model)):
@@ -100,14 +103,14 @@ def _with_any_rows(model: Any, caller: Any, specs: Mapping[str, Any]) -> tracing
     try:
         flat = tracing.Flat(caller, free)
         outputs = flat.traced.get_concrete_function().structured_outputs.values()
-    except Exception:  # of the layers' own code, which may count on a number
+    except Exception:  # the code of a layer may need a fixed number of rows
         return None
-    # Where rows do not come out as they go in, they are not independent of each other.
+    # If an output has another number of rows, the rows are not independent of each other.
     return flat if all(each.shape.rank and each.shape[0] is None for each in outputs) else None
 
 
 def tables_of(model: Any) -> list[Any]:
-    """The lookup tables of its layers."""
+    """Return the lookup tables of a model's layers."""
     return [
         thing
         for layer in _layers(model)
@@ -135,7 +138,7 @@ def _caller(model: Any, names: list[str], structure: Any) -> Any:
 
 
 def _inputs_of(model: Any) -> Any:
-    """The symbolic inputs in the model's own structure; None if it has none."""
+    """Return the symbolic inputs in the model's own structure; None if it has none."""
     try:
         return model.input
     except (AttributeError, RuntimeError, ValueError):
@@ -157,7 +160,7 @@ def _output_names(model: Any) -> list[str] | None:
 
 
 def _names(structure: Any, flat: list[Any], role: str) -> list[str]:
-    """One name each: the key in a dict, the name the user gave, or that of the layer."""
+    """Return a name for each tensor: its key in a dict, the user's name, or the layer's name."""
     if isinstance(structure, Mapping) and len(structure) == len(flat):
         return [str(key) for key in sorted(structure)]  # as tf.nest flattens it
     names: list[str] = []
@@ -172,7 +175,7 @@ def _names(structure: Any, flat: list[Any], role: str) -> list[str]:
 
 
 def _built_specs(model: Any) -> dict[str, Any]:
-    """For a subclassed model, which has no symbolic inputs: what it was built for."""
+    """Return the specs that a subclassed model, which has no symbolic inputs, was built for."""
     shapes = getattr(model, "_build_shapes_dict", None)
     if not shapes:
         raise ModelError(

@@ -1,7 +1,7 @@
-"""Where a checkpoint is, in words that TensorFlow takes as they are.
+"""Refer to a checkpoint by a path that TensorFlow takes literally.
 
-It takes the path of a checkpoint for a pattern (`[1]` is any "1"), and for UTF-8. A folder that is
-open has another name, of digits alone.
+TensorFlow reads the path of a checkpoint as a glob pattern (`[1]` matches "1") and as UTF-8. An
+open folder has another path without special characters: its descriptor's in `/proc/self/fd`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def literal(prefix: bytes, identity: Sequence[int] | None = None) -> Iterator[str]:
-    """The same files by another prefix, in this block. `identity` is the folder's device and inode,
-    where it must be this one and no other that has its name by now."""
+    """In this block, give another prefix for the same files. `identity` is the device and inode of
+    the folder, if it must not have been replaced by another one of the same name."""
     folder, name = os.path.split(prefix)
     try:
         above = os.open(os.path.dirname(folder), _FOLDER)
         try:
-            # In two steps: together they may be longer than a path may be.
+            # In two steps: the whole path may be longer than the system's limit.
             fd = os.open(os.path.basename(folder) or b".", _FOLDER, dir_fd=above)
         finally:
             os.close(above)

@@ -1,9 +1,9 @@
 """A TensorFlow Lite model, run by LiteRT on the CPU.
 
-An interpreter serves one thread at a time: used by two at once it gives wrong results, and says
-nothing. So each run takes one that is free, and makes another if there is none; the weights are in
-the file, which they share. It is kept open for them: by its name they might find another model. One
-that remembers something has one only, or each would remember something else.
+An interpreter serves one thread at a time: two threads at once silently get wrong results. So each
+run takes a free interpreter, or makes another if none is free. All share the weights, which are in
+the file. The file is kept open, because its name might lead to another model later. A model with
+state has a single interpreter, because each interpreter would keep a state of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DTYPES = (*BY_NAME, "string")
 _DEFAULT = "serving_default"
 _CUSTOM_OP = re.compile(r"unresolved custom op: (\w+)")
 _FLEX_OP = re.compile(r"\(Flex(\w+)\) failed to prepare")
-# What it says of an output that turned out to have no elements, as when nothing was detected.
+# LiteRT's error for an output without elements, for example when nothing was detected.
 _EMPTY = "Invalid tensor size"
 _NEW_OP = re.compile(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'")
 
@@ -47,7 +47,7 @@ class LiteRtEngine:
         self._only = threading.Lock()  # held while the only interpreter runs
         runner = self._new_runner()
         self._free = [runner]
-        # A converted model has names of its own, for those of the model that it was made from.
+        # A converted model has tensor names of its own; users see those of the original model.
         self.real_inputs, self.real_outputs = load.inputs or {}, load.outputs or {}
         self.signature = Signature(
             renamed(runner.inputs, load.inputs), renamed(runner.outputs, load.outputs)
@@ -55,7 +55,7 @@ class LiteRtEngine:
 
     @classmethod
     def load(cls, load: Load, arrays: Arrays) -> LiteRtEngine:
-        """From the file `path`."""
+        """Load the file `path`."""
         require_intact(load)
         try:
             parsed = parse_tflite(mapped(load.path))
@@ -71,7 +71,7 @@ class LiteRtEngine:
             raise ModelError(f"LiteRT cannot load {self._load.path}: {_reason(error)}") from None
 
     def take(self) -> _Runner:
-        """One that no other thread runs, until it is given back."""
+        """Take an interpreter that no other thread uses until `give_back`."""
         if self._remembers:
             self._only.acquire()
             return self._free[0]
@@ -81,7 +81,7 @@ class LiteRtEngine:
             return self._new_runner()
 
     def give_back(self, runner: _Runner) -> None:
-        """Others may run it."""
+        """Return an interpreter, so that other threads may use it."""
         if self._remembers:
             self._only.release()
         else:
@@ -93,7 +93,7 @@ class LiteRtEngine:
         return made
 
     def operations(self) -> dict[str, Operation]:
-        return {}  # what it remembers cannot be saved
+        return {}  # the model's state cannot be saved
 
     def close(self) -> None:
         self._free.clear()
@@ -104,7 +104,7 @@ class LiteRtPlan:
     adoptable = True  # feeds are copied into the interpreter's own tensors
     prints = False
     may_wait = False
-    changes_state = False  # what it remembers cannot be saved anyway
+    changes_state = False  # the model's state cannot be saved anyway
 
     def __init__(self, engine: LiteRtEngine, feeds: Sequence[str], fetches: Sequence[str]) -> None:
         self._engine = engine
@@ -125,7 +125,7 @@ class LiteRtPlan:
 
 
 class _Runner:
-    """One interpreter, ready to run one signature, or its graph if it has none."""
+    """One interpreter, ready to run one signature, or the graph of a model without signatures."""
 
     def __init__(self, path: str, key: str | None, threads: int) -> None:
         self._interpreter = Interpreter(model_path=path, num_threads=threads)
@@ -142,9 +142,9 @@ class _Runner:
                 *named
             ) == _indices(inputs, outputs)
             if not is_whole:
-                self._signature = signature  # which allocates at every step
+                self._signature = signature  # slower: it allocates at every step
             inputs, outputs = named
-        # Apart, because an input and an output may have the same name.
+        # Two dicts, because an input and an output may have the same name.
         self._fed = {name: detail["index"] for name, detail in inputs.items()}
         self._fetched = {name: detail["index"] for name, detail in outputs.items()}
         self._sizes = {name: tuple(detail["shape"]) for name, detail in inputs.items()}
@@ -152,7 +152,7 @@ class _Runner:
         self.outputs = {name: _spec(detail) for name, detail in outputs.items()}
 
     def run(self, feeds: list[str], arrays: Arrays, fetches: list[str]) -> list[np.ndarray]:
-        """The outputs, which are copies."""
+        """Run one step; return copies of the outputs."""
         if self._signature is not None:
             try:
                 results: dict[str, Any] = self._signature(**dict(zip(feeds, arrays, strict=True)))
@@ -195,13 +195,13 @@ class _Runner:
 
 
 def _path_of(file: IO[bytes]) -> str:
-    """Of the file that is open, which may have another name by now, or none."""
+    """Return a path to an open file, which may have been renamed or removed since."""
     known = f"/proc/self/fd/{file.fileno()}"
     return known if os.path.exists(known) else file.name
 
 
 def _indices(inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[list[int], list[int]]:
-    """Which tensors these are."""
+    """Return the tensor indices of the inputs and of the outputs, sorted."""
     return (
         sorted(detail["index"] for detail in inputs.values()),
         sorted(detail["index"] for detail in outputs.values()),

@@ -1,4 +1,4 @@
-"""A TensorFlow 1 checkpoint with its meta graph: `model.ckpt-100.meta` and what goes with it."""
+"""A TensorFlow 1 checkpoint with its meta graph: `model.ckpt-100.meta` and its data files."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class MetaGraphEngine(FiledEngine):
 
     @classmethod
     def load(cls, load: Load, arrays: Arrays) -> MetaGraphEngine:
-        """From the prefix `path`, as `Saver.save` returned it."""
+        """Load the checkpoint with the prefix `path`, as `Saver.save` returned it."""
         prefix = load.path
-        # In its binary form only, as it is inspected. TensorFlow's own reader takes what is no
-        # protobuf for text, so that one file could be two graphs.
+        # Read the binary form only, as inspection does. TensorFlow's own reader falls back to the
+        # text format, so that it could see another graph than inspection in the same file.
         with refusals(f"{prefix}.meta is not a meta graph"), open(prefix + ".meta", "rb") as file:
             meta_graph = MetaGraphDef.FromString(file.read())
         if load.seed is not None:
@@ -55,7 +55,7 @@ class MetaGraphEngine(FiledEngine):
 
 
 def _without_saver(tensors: dict[str, Any]) -> dict[str, Any]:
-    """Without what the saver itself put into the graph."""
+    """Return the tensors without those that the saver added to the graph."""
     return {
         name: tensor
         for name, tensor in tensors.items()

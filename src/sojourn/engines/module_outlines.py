@@ -1,7 +1,8 @@
-"""What a module in memory and the text of its file have in common, and what they have not.
+"""Compare a module in memory with the text of its file.
 
-Code is compared without its place in the file: what is reloaded in place, as IPython's autoreload
-does function by function, keeps the places that it had. Constants and defaults show in no code.
+Code is compared without line numbers: functions that are reloaded in place one by one, as by
+IPython's autoreload, keep their old ones. Module constants and parameter defaults appear in no
+function's code, and are compared by value.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _ABSENT = object()
 
 
 def outline(code: CodeType) -> Any:
-    """What the code does, wherever it stands."""
+    """Return everything about code except its place in the file."""
     first, rest = code.co_consts[:1], code.co_consts[1:]
     if first and isinstance(first[0], str):
-        first = (" ".join(first[0].split()),)  # of a method, its words are indented anew
+        first = (" ".join(first[0].split()),)  # docstring: ignore a method's indentation
     return (
         code.co_name,
         code.co_code,
@@ -34,7 +35,7 @@ def outline(code: CodeType) -> Any:
 
 
 def place(code: CodeType) -> Any:
-    """All that code has in common with what a loader has made of it, such as pytest's."""
+    """Return what code has in common with its form rewritten by a loader, such as pytest's."""
     return code.co_name, code.co_firstlineno
 
 
@@ -43,11 +44,11 @@ def _constant(value: Any) -> Any:
         return outline(value)
     if isinstance(value, frozenset):
         return frozenset(map(_constant, value))
-    return repr(value)  # 1, 1.0 and True are equal
+    return repr(value)  # 1, 1.0 and True compare equal
 
 
 def within(code: CodeType | None) -> Iterator[CodeType]:
-    """It, and all code that is defined in it."""
+    """Yield a code object and all code objects that are defined in it."""
     if code is not None:
         yield code
         for constant in code.co_consts:
@@ -56,7 +57,7 @@ def within(code: CodeType | None) -> Iterator[CodeType]:
 
 
 def in_memory(module: ModuleType, file: str) -> Iterator[CodeType]:
-    """The code of the functions and methods that the module has defined."""
+    """Yield the code of the functions and methods that a module defines."""
     for value in list(vars(module).values()):
         is_class = isinstance(value, type) and value.__module__ == module.__name__
         for member in list(vars(value).values()) if is_class else [value]:
@@ -66,7 +67,7 @@ def in_memory(module: ModuleType, file: str) -> Iterator[CodeType]:
 
 
 def _function_behind(value: Any) -> FunctionType | None:
-    """The innermost function of a decorated one, a method or a property."""
+    """Return the innermost function of a decorated function, method or property."""
     inner = value
     while inner is not None:
         value = inner
@@ -77,7 +78,7 @@ def _function_behind(value: Any) -> FunctionType | None:
         else:
             try:
                 inner = object.__getattribute__(value, "__dict__").get("__wrapped__")
-            except Exception:  # has none, or does something else when it is asked
+            except Exception:  # no `__dict__`, or an object with unusual attributes
                 inner = None
     return value if isinstance(value, FunctionType) else None
 
@@ -86,7 +87,7 @@ def _function_behind(value: Any) -> FunctionType | None:
 
 
 def constants(data: bytes) -> dict[Path, Any]:
-    """The plain values that a text gives to names, in classes too, and to parameters."""
+    """Return the literal values in a source text: of names, also in classes, and of parameters."""
     try:
         return dict(_assigned(ast.parse(data).body, ()))
     except (SyntaxError, ValueError):
@@ -94,7 +95,7 @@ def constants(data: bytes) -> dict[Path, Any]:
 
 
 def has(module: ModuleType, path: Path, value: Any) -> bool:
-    """Whether a name has that value now."""
+    """Whether the name at this path has the value in memory."""
     found: Any = module
     for part in path[:-1]:
         found = vars(found).get(part) if isinstance(found, ModuleType | type) else None
@@ -106,7 +107,7 @@ def has(module: ModuleType, path: Path, value: Any) -> bool:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two plain values are equal, and of one type."""
+    """Whether two plain values are equal and of the same type."""
     return type(one) is type(other) and bool(one == other) and repr(one) == repr(other)
 
 

@@ -1,4 +1,4 @@
-"""One text of a module's file, and whether it is what the module in memory was made of."""
+"""One version of a module's file, and whether the module in memory was made from it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from sojourn.imported import Text, stamp_of
 
 
 class Version:
-    """The text of a module's file when sojourn saw it."""
+    """The text of a module's file at the time when sojourn read it."""
 
     def __init__(self, name: str, module: ModuleType, file: str, text: Text | None = None) -> None:
-        """`text`: as it was kept before; without one it is read now."""
+        """Use `text` if it was kept at the import; otherwise read the file now."""
         self._name = name
         self._file = file
         self._module = weakref.ref(module)
@@ -43,11 +43,11 @@ class Version:
         self._is_newer = not self._is_trusted and self._is_newer_than_bytecode()
 
     def is_of(self, module: ModuleType) -> bool:
-        """False after a reload, which makes another spec."""
+        """Whether this is the same module, not reloaded since (a reload makes a new spec)."""
         return self._module() is module and self._spec is module.__spec__
 
     def was_imported(self, module: ModuleType) -> bool:
-        """Whether the module in memory was made of this text."""
+        """Whether the module in memory was made from this text."""
         if not self._is_trusted:
             self._is_trusted = self._was_there_before_us() or (
                 self.agrees_with(module) and not self._is_newer
@@ -55,7 +55,7 @@ class Version:
         return self._is_trusted
 
     def agrees_with(self, module: ModuleType) -> bool:
-        """Whether it has the code of all functions of the module in memory."""
+        """Whether this text contains the code of all functions of the module in memory."""
         return self._code is not None and all(
             self._outline(code) in self._codes for code in in_memory(module, self._file)
         )
@@ -72,7 +72,7 @@ class Version:
 
     @functools.cached_property
     def as_module(self) -> ModuleCode:
-        """As a worker gets it."""
+        """The module in the form that is sent to a worker."""
         search = None if self._spec is None else self._spec.submodule_search_locations
         return ModuleCode(
             self._name,
@@ -83,7 +83,7 @@ class Version:
         )
 
     def trust(self) -> None:
-        """It is known to be what runs."""
+        """Mark this version as the one that runs."""
         self._is_trusted = True
 
     @functools.cached_property
@@ -96,16 +96,16 @@ class Version:
         make = getattr(self._loader, "source_to_code", _plain_compile)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # they were shown when it was imported
+                warnings.simplefilter("ignore")  # they were shown at the import
                 return make(self._data, self._file)
         except (SyntaxError, ValueError):
-            return None  # half of a file
+            return None  # for example, a file that is half written
 
     def _compiled_before(self, loader: Any) -> CodeType | None:
-        """What Python keeps of the import, which is quicker, while the file has not changed."""
+        """Return Python's cached bytecode, quicker than compiling, if the file has not changed."""
         if type(loader) is not SourceFileLoader or self.has_changed():
             return None
-        # Python counts in seconds: bytecode as young as the file may be of a text before it.
+        # Python compares whole seconds: bytecode as young as the file may be of an earlier text.
         if stamp_of(getattr(self._spec, "cached", None) or "")[0] < self._stamp[0] + 2 * 10**9:
             return None
         try:
@@ -115,7 +115,7 @@ class Version:
         return None if self.has_changed() else code
 
     def has_changed(self) -> bool:
-        """Whether the file is another by now."""
+        """Whether the file has changed since it was read."""
         return self._stamp != stamp_of(self._file, self._loader)
 
     @functools.cached_property
@@ -131,19 +131,19 @@ class Version:
         return self._code is not None and 0 < max(mtime, ctime) < _process_started()
 
     def _is_newer_than_bytecode(self) -> bool:
-        """Whether the file changed after Python compiled it. Constants show nowhere else."""
+        """Whether the file changed after Python compiled it. A changed constant shows only here."""
         cached = getattr(self._spec, "cached", None)
         if not cached or sys.dont_write_bytecode:
             return False
         if not os.access(os.path.dirname(cached), os.W_OK):
-            return False  # Python could not have replaced it
+            return False  # Python could not have updated the bytecode
         data = _read(cached) or b""
         flags, *compiled = (int.from_bytes(data[at : at + 4], "little") for at in (4, 8, 12))
         mtime, _, size, _ = self._stamp
         if flags or compiled == [mtime // 10**9 & 0xFFFFFFFF, size & 0xFFFFFFFF]:
             return False
         try:
-            return bool(marshal.loads(data[16:]) != self._code)  # it may just have been touched
+            return bool(marshal.loads(data[16:]) != self._code)  # equal if only touched
         except (EOFError, ValueError, TypeError):
             return False
 
@@ -162,7 +162,7 @@ def _read(file: str) -> bytes | None:
 
 @functools.cache
 def _process_started() -> int:
-    """When, in nanoseconds of the clock that files have; 0 if the system does not say."""
+    """Return when this process started, in ns of the files' clock; 0 if that is unknown."""
     try:
         with open("/proc/self/stat") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])

@@ -1,8 +1,8 @@
-"""What tf2onnx lacks or gets wrong, and models need: ops of TensorFlow in those of ONNX.
+"""Conversions of TensorFlow ops to ONNX ops that tf2onnx lacks or gets wrong.
 
-Found by comparing single ops: division of integers below zero was rounded the other way, that of
-the least integer by -1 ended the process, integers were compared as floats, those of 64 bits by
-their lower halves for the larger one, and the logarithm of doubles was that of floats.
+Found by comparing single ops: division of negative integers was rounded the wrong way, division of
+the least integer by -1 crashed the process, integers were compared as floats, the maximum of 64-bit
+integers was chosen by their lower halves, and the logarithm of doubles was computed in float32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ONNX_INT64 = 7
 
 
 class _Rewriting:
-    """One node of tf2onnx's graph, on its way to others."""
+    """One node of tf2onnx's graph that is being replaced by others."""
 
     def __init__(self, context: Any, node: Any) -> None:
         self._context = context
@@ -29,12 +29,12 @@ class _Rewriting:
         self.numpy_type = np.dtype(self._utils.map_onnx_to_numpy_type(self.dtype))
         self.is_of_integers = self.numpy_type.kind in "iu"
         if self.is_of_integers and self.numpy_type != np.uint64:
-            # In a loop, ONNX counts in 64 bits where TensorFlow has 32.
+            # In a loop, ONNX has 64-bit counters where TensorFlow has 32-bit ones.
             self.numpy_type = np.dtype(np.int64)
             self.inputs = [self.make("Cast", [each], to=_ONNX_INT64) for each in self.inputs]
 
     def make(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
-        """Another node; the name of its output."""
+        """Add a node and return the name of its output."""
         made: str = self._context.make_node(op, list(inputs), attr=attributes).output[0]
         return made
 
@@ -44,14 +44,14 @@ class _Rewriting:
         return made
 
     def may_be(self, place: int, value: int) -> bool:
-        """Whether an input can have this value: it is not constant, or has it."""
+        """Whether an input can have this value: it is not constant, or contains the value."""
         source = self._node.inputs[place]
         if source is None or not source.is_const():
             return True
         return value in source.get_tensor_value(as_list=False)
 
     def finish(self, op: str, inputs: Iterable[str], **attributes: Any) -> None:
-        """What stands where the node was."""
+        """Put this op in the place of the node."""
         node = self._node
         self._context.remove_node(node.name)
         self._context.make_node(
@@ -59,7 +59,7 @@ class _Rewriting:
         )
 
     def finish_as_was(self, op: str, inputs: Iterable[str]) -> None:
-        """The same, of integers of the size that they had."""
+        """Put this op in the place of the node, cast back to the node's dtype."""
         self.finish("Cast", [self.make(op, list(inputs))], to=self.dtype)
 
 
@@ -68,7 +68,7 @@ def _erfc(made: _Rewriting) -> None:
 
 
 def _divides(made: _Rewriting) -> None:
-    """By -1 is by 1 and the other way round: the least integer stays itself, and is no trap."""
+    """Divide -x by 1 instead of x by -1: the least integer stays itself and does not trap."""
     if made.numpy_type != np.int64 or not made.may_be(1, -1):
         return
     whole, by = made.inputs
@@ -84,7 +84,7 @@ def _floor_div(made: _Rewriting) -> None:
     quotient = made.make("Div", made.inputs)
     if not made.is_of_integers:
         return made.finish("Floor", [quotient])
-    # ONNX rounds towards zero. What is left over then is not what is left over below.
+    # ONNX's Div rounds towards zero. Where its remainder is not Mod's, the quotient is 1 too high.
     left = made.make("Sub", [made.inputs[0], made.make("Mul", [quotient, made.inputs[1]])])
     is_exact = made.make("Equal", [left, made.make("Mod", made.inputs)])
     one = made.make("Cast", [made.make("Not", [is_exact])], to=_ONNX_INT64)
@@ -95,7 +95,7 @@ def _floor_mod(made: _Rewriting) -> None:
     if made.is_of_integers:
         _divides(made)
         return made.finish_as_was("Mod", made.inputs)
-    # What is left over of a large number by way of its quotient is what rounding made of it.
+    # The remainder of a large float must not be computed from its quotient, which is rounded.
     by, zero = made.inputs[1], made.constant(0)
     left = made.make("Mod", made.inputs, fmod=1)
     is_other_side = made.make(
@@ -106,19 +106,19 @@ def _floor_mod(made: _Rewriting) -> None:
 
 def _truncate_div(made: _Rewriting) -> None:
     _divides(made)
-    made.finish_as_was("Div", made.inputs)  # which is the same for floats
+    made.finish_as_was("Div", made.inputs)  # plain division for floats, as in TensorFlow
 
 
 def _truncate_mod(made: _Rewriting) -> None:
     if not made.is_of_integers:
-        return made.finish("Mod", made.inputs, fmod=1)  # which would do integers as floats
+        return made.finish("Mod", made.inputs, fmod=1)  # it computes integers as floats
     _divides(made)
     whole, by = made.inputs
     return made.finish_as_was("Sub", [whole, made.make("Mul", [made.make("Div", [whole, by]), by])])
 
 
 def _expm1(made: _Rewriting) -> None:
-    """Near zero by the tangent of half of it, where exp(x) - 1 would lose its digits."""
+    """Near zero, use tanh(x / 2), because exp(x) - 1 would lose its digits."""
     x, one, two = made.inputs[0], made.constant(1), made.constant(2)
     half = made.make("Tanh", [made.make("Div", [x, two])])
     exact = made.make("Div", [made.make("Mul", [half, two]), made.make("Sub", [one, half])])
@@ -159,8 +159,8 @@ _GAPS: dict[str, Callable[[_Rewriting], None]] = {
 
 
 def keep_whole_numbers() -> None:
-    """Have tf2onnx take no large integer through a float, which would round it: not in a chain of
-    casts, and not where a slice ends."""
+    """Keep tf2onnx from converting large integers to floats, which would round them, in chains of
+    casts and at the ends of slices."""
     optimizer = importlib.import_module("tf2onnx.optimizer.back_to_back_optimizer")
     optimizer._func_map.pop(("Cast",), None)
     used_by_slices: Any = importlib.import_module("tf2onnx.onnx_opset.math")
@@ -173,7 +173,7 @@ def _larger_place(context: Any, op: str, inputs: Sequence[str], outputs: Sequenc
 
 
 def handlers() -> dict[str, tuple[Callable[..., None], list[Any]]]:
-    """As tf2onnx takes them."""
+    """Return the conversions as custom op handlers for tf2onnx."""
 
     def handler(rewrite: Callable[[_Rewriting], None]) -> Callable[..., None]:
         return lambda context, node, name, arguments: rewrite(_Rewriting(context, node))

@@ -1,4 +1,4 @@
-"""What ONNX Runtime needs of a process. Imports it only where it is loaded already."""
+"""What ONNX Runtime needs from a process. Imports it only where it is loaded already."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _SMALLEST = (
 
 
 def prepare_forks() -> None:
-    """Build a session and drop it: the first one lists every op and kernel there is.
+    """Build a session and drop it: the first session registers all ops and kernels.
 
-    Workers then find the lists made, and share them: they load a small model in a third of the
-    time, and hold two thirds of the memory. Nothing is run, and with one thread none is started.
+    Workers then share these registries: they load a small model in a third of the time, and hold
+    two thirds of the memory. No step is run, and because of `intra_op_num_threads = 1` no thread is
+    started.
     """
     import onnxruntime
 
-    onnxruntime.set_default_logger_severity(4)  # what matters is raised
+    onnxruntime.set_default_logger_severity(4)  # everything that matters is raised
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     onnxruntime.InferenceSession(_SMALLEST, options, providers=["CPUExecutionProvider"])

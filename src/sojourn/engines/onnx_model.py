@@ -1,6 +1,6 @@
 """An ONNX model, run by ONNX Runtime on the CPU.
 
-One session of ONNX Runtime serves every lane: it may be run from several threads at once.
+One session of ONNX Runtime serves all lanes: several threads may run it at once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sojourn.probes.model_files.contents import mapped
 from sojourn.probes.model_files.onnx_files import parse_onnx
 from sojourn.values import Signature, TensorSpec
 
-# It reports how it is used, from a thread that it starts when it is imported. Neither may be.
+# Disable ONNX Runtime's telemetry, and the thread for it that would start at the import.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 import onnxruntime
 
-# What numpy and ONNX Runtime exchange.
+# ONNX Runtime's types that it exchanges with numpy -> the names of their dtypes.
 _DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -54,7 +54,7 @@ class OnnxEngine:
         self._session = session
         self._inputs = _specs(session.get_inputs())
         self._outputs = _specs(session.get_outputs())
-        # Of a scalar and of any rank ONNX Runtime says the same.
+        # ONNX Runtime reports the same shape for a scalar and for any rank.
         if any(spec.shape == () for spec in (*self._inputs.values(), *self._outputs.values())):
             parsed = parse_onnx(mapped(path))
             for specs, read in ((self._inputs, parsed.inputs), (self._outputs, parsed.outputs)):
@@ -64,7 +64,7 @@ class OnnxEngine:
         for name, spec in self._inputs.items():
             if spec.dtype.startswith("("):
                 raise ModelError(f"input {name!r} of {path} takes {spec.dtype[1:-1]}, not a tensor")
-        # A converted model has names of its own, for those of the model that it was made from.
+        # A converted model has tensor names of its own; users see those of the original model.
         self._real_inputs, self._real_outputs = load.inputs or {}, load.outputs or {}
         self._inputs = renamed(self._inputs, load.inputs)
         self._outputs = renamed(self._outputs, load.outputs)
@@ -76,15 +76,16 @@ class OnnxEngine:
 
     @classmethod
     def load(cls, load: Load, arrays: Arrays) -> OnnxEngine:
-        """From the file `path`, and those that it keeps its weights in."""
+        """Load the file `path`, and the files that it stores its weights in."""
         require_intact(load)
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # what matters is raised
-        # Said by us, because otherwise it ties its threads to cores, which the sandbox refuses.
+        options.log_severity_level = 4  # everything that matters is raised
+        # Set explicitly: otherwise it pins its threads to cores, which the sandbox refuses.
         options.intra_op_num_threads = load.threads or len(os.sched_getaffinity(0))
-        # Its threads wait for the next step by spinning, for 15 ms. The caller needs the core.
+        # By default its threads spin for 15 ms, waiting for the next step. The caller needs the
+        # core.
         options.add_session_config_entry("session.force_spinning_stop", "1")
-        if load.is_converted:  # its threads too do as TensorFlow's
+        if load.is_converted:  # its threads too flush denormals to zero, like TensorFlow's
             options.add_session_config_entry("session.set_denormal_as_zero", "1")
         options.use_deterministic_compute = load.deterministic
         if load.seed is not None:
@@ -93,7 +94,7 @@ class OnnxEngine:
             session = onnxruntime.InferenceSession(
                 load.path, options, providers=["CPUExecutionProvider"], enable_fallback=0
             )
-        except Exception as error:  # it has a type of its own for each of its status codes
+        except Exception as error:  # it has one exception type for each status code
             raise ModelError(_explained(load.path, str(error))) from None
         return cls(session, load)
 
@@ -128,7 +129,7 @@ class OnnxPlan:
         inputs: list[TensorSpec],
         outputs: list[TensorSpec],
     ) -> None:
-        # Below what checks once more that every input is there.
+        # The inner session skips a second check that every input is fed.
         self._run = getattr(session, "_sess", session).run
         self._feeds = feeds
         self._fetches = fetches
@@ -146,7 +147,7 @@ class OnnxPlan:
             results: list[np.ndarray] = self._run(self._fetches, given, None)
         except MemoryError:
             raise
-        except Exception as error:  # as above
+        except Exception as error:  # of many types, as in `load`
             raise EngineError(f"{type(error).__name__}: {_SOURCE.sub('', str(error))}") from None
         return [_encoded(result) for result in results] if self._gives_texts else results
 
@@ -162,7 +163,7 @@ def _specs(arguments: Iterable[Any]) -> dict[str, TensorSpec]:
 
 
 def _decoded(name: str, array: np.ndarray) -> np.ndarray:
-    """Text as ONNX Runtime wants it: of bytes it would take what Python prints for them."""
+    """Decode text for ONNX Runtime, which would use the `str` of bytes objects."""
     items = array.reshape(-1).tolist()
     result = np.empty(len(items), dtype=object)
     try:

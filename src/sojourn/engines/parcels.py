@@ -1,7 +1,7 @@
-"""Any picklable value as a list of byte arrays: the pickle, then the large buffers it refers to.
+"""Pack any picklable value as a list of byte arrays: the pickle, then its large buffers.
 
-Only `isolated` functions travel like this, the user's own code both ways. Arrays are not copied
-into the pickle: they cross through shared memory as they are (pickle protocol 5, out of band).
+Only `isolated` functions are sent like this, with the user's own code on both sides. Arrays are not
+copied into the pickle: they are sent through shared memory (pickle protocol 5, out of band).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-# Below this a buffer costs less inside the pickle than as an array of its own.
+# Buffers with fewer bytes cost less inside the pickle than as separate arrays.
 _LARGE_BYTES = 4096
 
 
 def pack(value: Any) -> list[np.ndarray]:
-    """The arrays to send. They refer to the value's own memory: send them before it changes."""
+    """Return the arrays to send. They refer to the value's memory: send them before it changes."""
     buffers: list[np.ndarray] = []
 
     def belongs_inside(buffer: pickle.PickleBuffer) -> bool:
@@ -36,7 +36,7 @@ def pack(value: Any) -> list[np.ndarray]:
 
 
 def pack_whole(value: Any) -> np.ndarray:
-    """The same in one array, for `cloudpickle.loads`."""
+    """Pack a value in one array, for `cloudpickle.loads`."""
     return _pickled(value, None)
 
 
@@ -49,13 +49,13 @@ def _pickled(
 
 
 def unpack(arrays: Sequence[np.ndarray]) -> Any:
-    """The value again. It lives in the memory of `arrays`, which must be the caller's to keep."""
+    """Return the value. It lives in the memory of `arrays`, which the caller must own."""
     return _Unpickler(io.BytesIO(arrays[0].data), buffers=arrays[1:]).load()
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sends by value what notebooks are full of and cloudpickle sends by name or not at all:
-    functions behind `lru_cache`, whose caches start empty, and properties that keep their value."""
+    """Pickles by value what is common in notebooks and what cloudpickle pickles by name or not at
+    all: functions behind `lru_cache`, whose caches start empty, and cached properties."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, _LRU_CACHE) and not _can_be_found(value):
@@ -70,10 +70,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _keep_slots(cls: type, reduced: tuple[Any, ...]) -> None:
-    """cloudpickle makes the class without its slots. What its objects then have in a `__dict__`
-    cannot be put into those of the class at home."""
+    """Keep the slots of a class, which cloudpickle drops. Its objects would then have a `__dict__`,
+    which cannot be unpickled into objects of the original class."""
     make, parts, *_ = reduced
-    # A tuple's are empty, and `NamedTuple` makes them itself.
+    # The slots of a tuple are empty, and `NamedTuple` makes them itself.
     if make.__name__ == "_make_skeleton_class" and not issubclass(cls, tuple):
         parts[3]["__slots__"] = vars(cls)["__slots__"]
 
@@ -82,7 +82,7 @@ _LRU_CACHE = type(functools.lru_cache(len))
 
 
 def _can_be_found(function: Any) -> bool:
-    """Whether its name means the same in a worker."""
+    """Whether the function's name means the same function in a worker."""
     module = function.__module__
     found = sys.modules.get(module)
     if module == "__main__" or module in cloudpickle.list_registry_pickle_by_value():
@@ -103,10 +103,11 @@ def _cached_property(function: Callable[[Any], Any], name: str) -> Any:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Leaves classes alone that this process has already.
+    """Leaves classes unchanged that this process already has.
 
-    A class that travels by value brings its methods and attributes along. cloudpickle finds the
-    class that it was at home, and would give it copies of its own methods, with other globals.
+    A class that is pickled by value includes its methods and attributes. Back in its own process,
+    cloudpickle finds the original class, and would overwrite its methods with copies that have
+    other globals.
     """
 
     def __init__(self, file: io.BytesIO, buffers: Sequence[np.ndarray]) -> None:
@@ -116,7 +117,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name)
         if module == "cloudpickle.cloudpickle":
-            known = self._known  # not ourselves: we keep what is returned, and so would never go
+            known = self._known  # not self: it keeps these lambdas, which would keep it
             if name in ("_make_skeleton_class", "_make_skeleton_enum"):
                 return lambda *parts: _skeleton(found, parts, known)
             if name == "_class_setstate":
@@ -125,9 +126,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _skeleton(make: Callable[..., type], parts: tuple[Any, ...], known: set[type]) -> type:
-    """The class, noted as known if it has been here before. Then it is not made again: that would
-    run its metaclass or its base's `__init_subclass__`, which may keep a list of classes."""
-    # Those that have travelled by value, from or to this process, by what identifies them.
+    """Return the class, noted as known if this process already has it. Such a class is not made
+    again: that would run its metaclass or `__init_subclass__`, which may keep a list of classes."""
+    # cloudpickle's classes that were pickled by value, from or to this process, by their id.
     travelled = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
     cls = travelled.get(parts[-2])
     if cls is None:

@@ -1,7 +1,7 @@
-"""Where the ops of a session really ran, as TensorFlow tells after a step.
+"""Find out on which devices the ops of a session really ran, from TensorFlow's step metadata.
 
-With a single device there is nothing to ask. With several, the first run of each step goes through
-a callable of its own that brings back the graph as it was cut up and placed.
+With a single device the answer is known. With several, the first run of each step uses a separate
+callable that also returns the graph as TensorFlow partitioned and placed it.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 class Placements:
-    """Counts ops by device, over the steps of one session that have run."""
+    """Counts ops by device, over the steps that have run in one session."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
-        # A local session; XLA's twin of a device is no place of its own.
+        # The session is local. XLA's twin of a device does not count as another device.
         names = [device.name for device in session.list_devices() if "XLA" not in device.name]
         self._devices = [short_name(name) for name in names]
 
     @property
     def is_certain(self) -> bool:
-        """Whether there is only one place where ops can run."""
+        """Whether there is only one device where ops can run."""
         return len(self._devices) == 1
 
     def counts(self) -> dict[str, int]:
-        """How many ops ran on each device; every device of the session is there."""
+        """Return how many ops ran on each device, including devices without any."""
         with self._lock:
             return {device: self._counts[device] for device in self._devices}
 
     def watch(self, step: CompiledStep, ops: int) -> None:
-        """See where the ops of a new step run."""
+        """Count where the ops of a new step run."""
         if self.is_certain:
             with self._lock:
                 self._counts[self._devices[0]] += ops
@@ -66,5 +66,5 @@ class Placements:
 
 
 def short_name(device: str) -> str:
-    """`"GPU:0"` of `"/job:localhost/replica:0/task:0/device:GPU:0"`."""
+    """Shorten `"/job:localhost/replica:0/task:0/device:GPU:0"` to `"GPU:0"`."""
     return device.rpartition("device:")[2] or device

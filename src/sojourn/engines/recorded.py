@@ -1,4 +1,4 @@
-"""What a SavedModel was asked for elsewhere: the requests that were recorded beside it."""
+"""Read recorded requests from a SavedModel's folder: the warm-up file of TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sojourn.errors import ModelError
 from sojourn.probes.model_files.warmup_records import RECORDED, read_records
 from sojourn.probes.model_files.wire import entry, fields, message
 
-_MOST = 16
+_MOST = 16  # requests that are returned
 _PREDICT_LOG, _REQUEST, _INPUTS = 6, 1, 2  # fields of TensorFlow Serving's messages
 
 
 def recorded_feeds(folder: str, names: Iterable[str]) -> list[dict[str, np.ndarray]]:
-    """Requests that feed exactly these inputs; none if what is recorded cannot be read."""
+    """Return recorded requests that feed exactly these inputs; none if the file is unreadable."""
     path = os.path.join(folder, RECORDED)
     found: list[dict[str, np.ndarray]] = []
     wanted = set(names)

@@ -1,7 +1,7 @@
 """The engine behind a drop-in `tf.compat.v1.Session`: one C session on a graph that grows.
 
-In a worker it owns the graph, rebuilt from what the caller ships. Inline it works on the caller's
-own C session, and only prepares and runs steps.
+In a worker it owns the graph, rebuilt from the additions that the caller sends. Inline it uses the
+caller's own C session, and only prepares and runs steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sojourn.engines.remote_session_steps import SessionStep
 from sojourn.kinds import Load
 from sojourn.values import Signature
 
-# What numpy sees of a resource: the bytes of its handle.
+# The numpy dtype of a resource: the bytes of its handle.
 HANDLE = np.dtype([("resource", np.uint8, (1,))])
 
 
@@ -32,13 +32,13 @@ class CSession:
     """TensorFlow's C session. It is deleted when it is garbage-collected."""
 
     def __init__(self, c_session: Any) -> None:
-        # The names are those that TensorFlow's own callables look for.
+        # TensorFlow's own callables use these attribute names.
         self._session = c_session
         self._closed = False
 
     @classmethod
     def on(cls, graph: GrowingGraph, config: bytes) -> CSession:
-        """A new session on a graph."""
+        """Make a session on a graph."""
         options = c_api.TF_NewSessionOptions(config=config_pb2.ConfigProto.FromString(config))
         try:
             with graph.c_graph as c_graph:
@@ -50,7 +50,7 @@ class CSession:
         return tf_session.BaseSession._Callable(self, options)
 
     def close(self) -> None:
-        """Cancel what runs and refuse what comes."""
+        """Cancel running steps and refuse new ones."""
         if not self._closed:
             self._closed = True
             c_api.TF_CloseSession(self._session)
@@ -61,18 +61,18 @@ class CSession:
 
 
 class SessionEngine:
-    """Runs what a drop-in session asks for."""
+    """Runs the operations of a drop-in session."""
 
     def __init__(self, session: CSession, graph: GrowingGraph | None) -> None:
         self.signature = Signature()
         self._session = session
         self._maybe_graph = graph
         self._lock = threading.Lock()
-        # What has been compiled once is not compiled again as long as it is in use.
+        # A compiled step is shared for as long as it is in use.
         self._prepared: WeakValueDictionary[Any, SessionStep] = WeakValueDictionary()
         self._callables: dict[int, Any] = {}
         self._made = 0
-        self._functions: Any = None  # how the graph's Python functions are called
+        self._functions: Any = None  # the RemoteFunctions that call the graph's Python functions
 
     @classmethod
     def load(cls, load: Load, arrays: Arrays) -> SessionEngine:
@@ -92,7 +92,7 @@ class SessionEngine:
         targets: Sequence[str] = (),
         tries_calling_thread: bool = False,
     ) -> SessionStep:
-        """A step by the names of its tensors and, as targets, of its operations."""
+        """Prepare a step by the names of its tensors and, as targets, of its operations."""
         names = (list(feeds), list(fetches), list(targets))
         key = (tuple(feeds), tuple(fetches), tuple(targets))
         step = self._prepared.get(key)
@@ -116,7 +116,7 @@ class SessionEngine:
         }
 
     def connect(self, call_back: CallBack) -> None:
-        """Python functions of the graph live with the caller, and this is how to reach them."""
+        """Set the callback that reaches the graph's Python functions in the caller's process."""
         self._functions.connect(call_back)
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class SessionEngine:
         return None, ()
 
     def _run(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
-        """A step with everything that TensorFlow's own `run` takes."""
+        """Run a step with all options that TensorFlow's own `run` takes."""
         with_metadata = arguments["metadata"]
         options = _buffer(arguments["options"])
         metadata = c_api.TF_NewBuffer() if with_metadata else None
@@ -217,7 +217,7 @@ class SessionEngine:
     def _fed(self, arguments: dict[str, Any], arrays: Arrays) -> dict[Any, np.ndarray]:
         fed = {}
         for i, (name, array) in enumerate(zip(arguments["feeds"], arrays, strict=True)):
-            # The memory is the transport's, and the next message overwrites it.
+            # The memory belongs to the transport, and the next message overwrites it.
             array = array.copy()
             fed[self._graph.output(name)] = (
                 array.view(HANDLE) if i in arguments.get("resources", ()) else array
@@ -226,7 +226,7 @@ class SessionEngine:
 
 
 def is_handle(array: np.ndarray) -> bool:
-    """Whether it is the handle of a resource."""
+    """Whether the array is the handle of a resource."""
     return array.dtype.names == ("resource",)
 
 
@@ -235,7 +235,7 @@ def _buffer(content: bytes | None) -> Any:
 
 
 def _sendable(results: Sequence[Any], metadata: bytes = b"") -> tuple[Any, list[np.ndarray]]:
-    """What can cross: handles of resources go as bytes, with a list of which they are."""
+    """Return results in a form that can be sent: resource handles as bytes, and their indices."""
     arrays = [r if hasattr(r, "dtype") else np.array(r, dtype=object) for r in results]
     resources = [i for i, array in enumerate(arrays) if is_handle(array)]
     for i in resources:

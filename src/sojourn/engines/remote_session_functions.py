@@ -1,8 +1,8 @@
-"""Python functions inside a graph (`py_func` and its kin), seen from the worker.
+"""Python functions inside a graph (`py_func` and similar), as the worker calls them.
 
-The function lives in the caller's process and runs there: TensorFlow's kernel asks the registry
-here, which sends the arguments over and waits. What the function raises is raised again here, by
-a class of the same name, so that TensorFlow turns it into the status it always does.
+The function lives in the caller's process and runs there: TensorFlow's kernel calls the registry
+here, which sends the arguments to the caller and waits. An error of the function is raised again
+here, by a class of the same name, so that TensorFlow turns it into the usual status.
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ from sojourn.engines.base import CallBack
 
 
 class Question(msgspec.Struct, frozen=True):
-    """Call this function; the arguments are the arrays."""
+    """A request to call a function; its arguments are the arrays."""
 
     token: str
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What it returned; the values are the arrays."""
+    """The result of a function; its values are the arrays."""
 
     form: str  # "one", "list" or "none"
     is_eager: bool
-    # By place, the type of what no tensor can have. TensorFlow shall complain.
+    # Position -> type name of a value that no tensor can hold, so that TensorFlow complains.
     strange: dict[int, str] = {}
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What it raised."""
+    """The error that a function raised."""
 
     name: str
-    family: str  # the built-in exception that decides about TensorFlow's status
+    family: str  # the built-in exception that determines TensorFlow's status
     message: str
     traceback: str
 
 
-# TensorFlow tells these apart; everything else is an UnknownError.
+# TensorFlow distinguishes these; any other error becomes an UnknownError.
 FAMILIES: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (TypeError, ValueError, StopIteration, MemoryError, NotImplementedError, Exception)
 }
 
 
-# In the place of a type's name: the whole array is of a kind that no tensor has.
+# Instead of a type name: the whole array has a dtype that no tensor can have.
 UNSUPPORTED = ""
 
 
 class InTheCaller(Exception):
-    """The traceback of the function, in the caller's process."""
+    """The function's traceback in the caller's process."""
 
 
 class RemoteFunctions(script_ops.FuncRegistry):  # type: ignore[misc]
-    """Stands where TensorFlow looks for Python functions."""
+    """Replaces TensorFlow's registry of Python functions."""
 
     _connected: threading.Event
     _call_back: CallBack
 
     def connect(self, call_back: CallBack) -> None:
-        """From now on calls can be answered; those that came earlier wait for this."""
+        """Set the callback, and release the calls that already wait for it."""
         self._call_back = call_back
         self._connected.set()
 
@@ -93,7 +93,10 @@ class RemoteFunctions(script_ops.FuncRegistry):  # type: ignore[misc]
 
 
 def take_over() -> RemoteFunctions:
-    """Have TensorFlow's kernels ask here. Its registry cannot be exchanged, but it can change."""
+    """Make TensorFlow's kernels call `RemoteFunctions`.
+
+    The registry object cannot be replaced, so its class is changed.
+    """
     registry = script_ops._py_funcs
     registry.__class__ = RemoteFunctions
     registry._connected = threading.Event()
@@ -101,7 +104,7 @@ def take_over() -> RemoteFunctions:
 
 
 def _strange(name: str) -> np.ndarray:
-    """Something that TensorFlow refuses in the words it has for what was returned."""
+    """Return a value that TensorFlow refuses with the same words as the original value."""
     if name == UNSUPPORTED:
         return np.zeros(0, np.dtype([("field", np.float32)]))
     return np.array(type(name, (), {})(), dtype=object)

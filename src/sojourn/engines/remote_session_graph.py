@@ -1,8 +1,8 @@
-"""The graph of a drop-in session, rebuilt in the worker from the differences that the caller ships.
+"""The graph of a drop-in session, rebuilt in the worker from the additions that the caller sends.
 
-Only the C graph is built: the Python objects of its ops stay with the caller. The first shipment is
-imported in one go. Later ones are added op by op, because TensorFlow's importer refuses an op `x`
-once there is an `x/...`, which is what a growing graph often has.
+Only the C graph is built: the Python objects of its ops stay with the caller. The first part is
+imported as a whole. Later ones are added op by op, because TensorFlow's importer refuses an op `x`
+if an `x/...` exists, which is common in a growing graph.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class GrowingGraph:
 
     @property
     def c_graph(self) -> Any:
-        """A context manager that gives the C graph."""
+        """A context manager that yields the C graph."""
         return self._graph._c_graph.get()
 
     def operation(self, name: str) -> Any:
-        """The C operation of this name."""
+        """Return the C operation of this name."""
         return self._ops[name]
 
     def output(self, name: str) -> Any:
-        """The C output of a tensor's name, such as `"x:0"`."""
+        """Return the C output for a tensor's name, such as `"x:0"`."""
         operation, _, index = name.rpartition(":")
         return _output(self._ops[operation], int(index))
 
     def extend(self, graph_def: Any) -> None:
-        """Add what was shipped and is not there.
+        """Add the ops of `graph_def` that the graph does not have yet.
 
-        It is sent again if TensorFlow refused it, or if the caller was interrupted meanwhile.
+        The caller sends ops again if TensorFlow refused them, or if the caller was interrupted.
         """
         if self._ops:
             self._import(graph_pb2.GraphDef(library=graph_def.library, versions=graph_def.versions))
@@ -76,7 +76,7 @@ class GrowingGraph:
                     continue
                 operation, index = _parsed(name)
                 if operation not in self._ops and node.op in _MERGES:
-                    # A loop: its end does not exist yet. Take the entrance twice for now.
+                    # A loop's NextIteration does not exist yet. Connect its Enter twice for now.
                     back_edges.append((node.name, position, name))
                     operation, index = _parsed(node.input[0])
                 inputs.append(_output(self._ops[operation], index))
@@ -107,7 +107,7 @@ class GrowingGraph:
 
 
 def _inputs_first(nodes: Any) -> Iterator[Any]:
-    """The nodes in an order in which every one follows its inputs, the ends of loops excepted."""
+    """Yield the nodes so that each follows its inputs, except for the back edges of loops."""
     by_name = {node.name: node for node in nodes}
     done: set[str] = set()
     for first in nodes:

@@ -1,8 +1,8 @@
-"""Steps of a drop-in session: by name, prepared once, and cheap to prepare.
+"""Steps of a drop-in session: addressed by name, prepared once, and cheap to prepare.
 
-A program may run hundreds of different steps once each, so a step begins with the one callable
-that TensorFlow would have made anyway. Only one that has proved short is tried on the calling
-thread as well.
+A program may run hundreds of different steps once each, so a step starts with the one callable that
+TensorFlow would have made anyway. Only a step that has proved short is also tried on the calling
+thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POOL, _CALLING_THREAD = 0, -1
 class SessionStep:
     """One step of a session, ready to run again and again."""
 
-    # The caller has the graph, and knows all this better.
+    # Placeholder values: the caller has the graph, and knows the real ones.
     inputs: Sequence[TensorSpec] = ()
     outputs: Sequence[TensorSpec] = ()
     slots: Sequence[int] = ()
@@ -34,7 +34,7 @@ class SessionStep:
     def __init__(self, run: Callable[[Arrays], Any], crosses: bool) -> None:
         self.pooled = run
         self._run = run
-        self._crosses = crosses  # the results go to another process, and have to be arrays
+        self._crosses = crosses  # the results are sent to another process, and must be arrays
 
     @classmethod
     def make(
@@ -45,20 +45,20 @@ class SessionStep:
         targets: list[str],
         crosses: bool,
     ) -> SessionStep:
-        """The step on TensorFlow's pool."""
+        """Make a step that runs on TensorFlow's pool."""
         return cls(StepCallable(session, feeds, fetches, targets, pool=_POOL), crosses)
 
     def tuned(
         self, session: Any, feeds: list[str], fetches: list[str], targets: list[str]
     ) -> SessionStep:
-        """The same step, which finds out whether the calling thread is faster."""
+        """Return the same step, which finds out whether the calling thread is faster."""
         step = SessionStep(self.pooled, self._crosses)
         calling = StepCallable(session, feeds, fetches, targets, pool=_CALLING_THREAD)
         step._run = ExecutorTrial(step, calling, self.pooled)  # type: ignore[arg-type]
         return step
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
-        """Run it once."""
+        """Run the step once."""
         results = self._run(arrays)
         if self._crosses:
             return [r if hasattr(r, "dtype") else np.array(r, dtype=object) for r in results]

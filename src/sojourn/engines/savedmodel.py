@@ -1,7 +1,7 @@
 """A SavedModel of TensorFlow 1 or 2, loaded into a graph with a session.
 
-Not by `tf.saved_model.load`: a signature called that way costs hundreds of microseconds, where a
-compiled step over the same graph costs about ten.
+It is not loaded by `tf.saved_model.load`: calling a signature that way costs hundreds of
+microseconds, where a compiled step on the same graph costs about ten.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HIDDEN = ("__saved_model_init_op", "__saved_model_train_op")
 
 @contextlib.contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """Whatever goes wrong while files are read and graphs imported is the model's fault."""
+    """Turn errors from reading files and importing graphs into ModelError."""
     try:
         yield
     except (ValueError, TypeError, KeyError, OSError, RuntimeError) as error:
@@ -38,13 +38,13 @@ def refusals(what: str) -> Iterator[None]:
 
 
 def first_lines(error: BaseException) -> str:
-    """What TensorFlow says before it goes on to say where."""
+    """Return the first lines of an error, without the stack that TensorFlow appends."""
     text = getattr(error, "message", None) or str(error) or type(error).__name__
     return "\n".join(str(text).strip().splitlines()[:3])
 
 
 class FiledEngine(GraphEngine):
-    """A graph with the variables of files, which are read again to reset it."""
+    """A graph whose variables come from files, which are read again to reset it."""
 
     _path = ""
 
@@ -66,7 +66,7 @@ class SavedModelEngine(FiledEngine):
 
     @classmethod
     def load(cls, load: Load, arrays: Arrays) -> SavedModelEngine:
-        """From the folder `path`."""
+        """Load the folder `path`."""
         path = load.path
         with refusals(f"the SavedModel {path} cannot be read"):
             loader = loader_impl.SavedModelLoader(path)
@@ -95,12 +95,12 @@ class SavedModelEngine(FiledEngine):
         return {**super().operations(), "recorded": self._recorded}
 
     def _recorded(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
-        """Feeds that were recorded beside it: the names of each, and all arrays in turn."""
+        """Return the feeds recorded beside the model: the names of each, then all arrays."""
         found = recorded_feeds(self._path, self.signature.inputs)
         return [list(feeds) for feeds in found], [a for feeds in found for a in feeds.values()]
 
     def rename(self, inputs: dict[str, str], outputs: dict[str, str]) -> None:
-        """Give the inputs and outputs other names, in the order in which these are given."""
+        """Give the inputs and outputs new names (old -> new), in the order of the arguments."""
         self.name_tensors(
             {new: self._inputs[old] for old, new in inputs.items()},
             {new: self._outputs[old] for old, new in outputs.items()},
@@ -142,7 +142,7 @@ def chosen_signature(signatures: Any, wanted: str | None, path: str) -> Any:
 
 
 def tensors_of(graph: Any, infos: Any) -> dict[str, Any]:
-    """Name to tensor, sorted as TensorFlow sorts them; the parts of sparse and ragged ones."""
+    """Return tensors by name in TensorFlow's order, sparse and ragged ones as their parts."""
     found: dict[str, Any] = {}
     for key in sorted(infos):
         info = infos[key]

@@ -1,8 +1,8 @@
-"""What is set in the process of an engine before it loads: seeds, determinism, device limits.
+"""Set seeds, determinism and device limits in the process of an engine, before it loads.
 
-With a seed, the same work gives the same bits. A worker holds one session, so global seeds are its
-own affair. In the caller's process (an inline session) they are the caller's as well; that is the
-price of being inline.
+With a seed, the same work gives the same bits. A worker holds one session, so that setting global
+seeds affects nothing else. In an inline session they affect the caller's own code as well; that is
+the price of being inline.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ import numpy as np
 from sojourn.errors import DeviceError
 from sojourn.kinds import KINDS, Load
 
-# Random ops that keep their own stream: without seeds in the graph each starts anywhere.
+# Attributes of random ops with a random stream of their own: without seeds, each starts anywhere.
 _SEEDED = ("seed", "seed2")
 _NUMBERED = re.compile(r"(.*)_(\d+)")
 
 
 def prepare(load: Load) -> None:
-    """Seed this process and ask for deterministic ops, as `seed` and `deterministic` say; tell
-    TensorFlow how many threads it has.
+    """Apply `seed`, `deterministic`, `threads`, `gpu_bytes` and `device` to this process.
 
     Called before the model is loaded or built.
     """
@@ -36,8 +35,8 @@ def prepare(load: Load) -> None:
     if load.deterministic and "tensorflow" in sys.modules:
         sys.modules["tensorflow"].config.experimental.enable_op_determinism()
     is_its_engine = KINDS[load.kind].framework == "tensorflow" and "tensorflow" in sys.modules
-    if load.threads is not None and is_its_engine:  # another in the same worker has its own
-        # A builder may compute before there is a session, which would come too late.
+    if load.threads is not None and is_its_engine:  # other engines limit their own threads
+        # Not left to the session: a builder may compute before the session is made.
         threading = sys.modules["tensorflow"].config.threading
         threading.set_intra_op_parallelism_threads(load.threads)
         threading.set_inter_op_parallelism_threads(load.threads)
@@ -49,7 +48,7 @@ def prepare(load: Load) -> None:
 
 
 def seed_process(seed: int) -> None:
-    """Seed Python, numpy, and TensorFlow and Keras where they are loaded."""
+    """Seed Python and numpy, and TensorFlow and Keras if they are loaded."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     tensorflow = sys.modules.get("tensorflow")
@@ -62,17 +61,17 @@ def seed_process(seed: int) -> None:
 
 
 def seed_graph_def(graph_def: Any, seed: int) -> None:
-    """Give a seed to every random op of a finished graph that was built without one.
+    """Set a seed on every random op of a finished graph that was built without one.
 
-    Each gets one of its own, made from the op's name: two dropouts must not drop alike.
+    Each seed is made from the op's name, because two dropouts must not drop the same elements.
     """
     for node in graph_def.node:
         _seed_node(node, "", seed)
     functions = {function.signature.name: function for function in graph_def.library.function}
     alike: Counter[str] = Counter()
     for name in sorted(functions, key=_by_number):
-        # TensorFlow numbers functions by all that the process has made before, which is none of
-        # the model's business: only their order counts.
+        # The number in a function's name depends on all functions that the process made before.
+        # It must not affect the seeds, so only the order of the functions counts.
         stem, _ = _by_number(name)
         for node in functions[name].node_def:
             _seed_node(node, f"{stem}#{alike[stem]}", seed)
@@ -94,7 +93,7 @@ def _seed_node(node: Any, scope: str, seed: int) -> None:
 
 
 def _require_gpu(device: str) -> None:
-    """Raise if a GPU was asked for by name and TensorFlow cannot use it."""
+    """Raise DeviceError if TensorFlow cannot use a GPU that was requested by name."""
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
         return
@@ -108,7 +107,7 @@ def _require_gpu(device: str) -> None:
 
 
 def _cap_devices(limit_bytes: int) -> None:
-    """Let eager TensorFlow take this much of each GPU it sees, and no more."""
+    """Limit the memory that eager TensorFlow takes of each visible GPU."""
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
         return

@@ -1,7 +1,7 @@
-"""What a worker says when its memory is used up: one error, whatever it was that failed.
+"""Report that a worker's memory is used up: always the same error, whatever allocation failed.
 
-Frameworks tell a failed allocation in many ways, and often as the cause of something else. In a
-worker without a limit nothing here changes anything.
+Frameworks report a failed allocation in many ways, and often as the cause of another error. In a
+worker without a limit, this module changes nothing.
 """
 
 from __future__ import annotations
@@ -26,52 +26,54 @@ _PHRASES = re.compile(
 _NUMPYS_WORDS = re.compile(r"Unable to allocate ([\d.]+?)\.? ((?:[KMGT]i)?[Bb])(?:ytes)?\b")
 _TENSORFLOWS_WORDS = re.compile(r"OOM when allocating tensor with shape\[([\d,]*)\] and type (\w+)")
 _ITEM_BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "bool": 1}
-# What is fed and smaller than this fits into what is kept for other things.
+# Feeds with fewer bytes are not checked: they fit into the memory that is reserved anyway.
 _LARGE_FEED = 2**20
 
-# The exit status of a process that could not go on for lack of memory.
+# The exit status of a process that could not go on because its memory was used up.
 OUT_OF_MEMORY = 77
-# That of a worker that cannot go on for another reason.
+# The exit status of a worker that cannot go on for another reason.
 CANNOT_GO_ON = 71
-# Of a process that could not tell its numbers.
+# For the message about a process that could not report how much memory it held.
 HELD_THE_LIMIT = "held nearly that much and asked for more"
-# The least that a worker gets: with less, TensorFlow cannot run anything.
+# The smallest limit of a worker: with less, TensorFlow cannot run anything.
 LEAST_BYTES = 64 * 2**20
 
-_MOST_CAUSES = 64  # of an error; they might go in a circle
+_MOST_CAUSES = 64  # causes of one error that are followed, because they might form a cycle
 
 _limit_bytes: int | None = None
 _start_bytes = _stack_bytes = 0
 
 
 def note_limit(limit_bytes: int, start_bytes: int, stack_bytes: int) -> None:
-    """This process may have no more than this, beyond what it had at the start and the stacks of
-    its threads; `stack_bytes` is what one has that is not Python's."""
+    """Note this process's limit, which excludes its memory at the start and its threads' stacks.
+
+    `stack_bytes` is the stack of a thread that Python did not start.
+    """
     global _limit_bytes, _start_bytes, _stack_bytes
     _limit_bytes, _start_bytes, _stack_bytes = limit_bytes, start_bytes, stack_bytes
 
 
 def was_reached(limit_bytes: int) -> str:
-    """The words that every such error has."""
+    """Return the words that every error about a memory limit contains."""
     words = f"memory='{format_bytes(limit_bytes).replace(' ', '')}' was reached"
     least = f" (every worker has {format_bytes(LEAST_BYTES)})"
     return words if limit_bytes >= LEAST_BYTES else words + least
 
 
 def mentions_shortage(words: str) -> bool:
-    """Whether the last words of a process speak of memory that it did not get."""
+    """Whether the last output of a process mentions a failed allocation."""
     return _PHRASES.search(words) is not None
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether it was raised, or caused, by the limit of this process."""
+    """Whether the memory limit of this process caused the error, directly or not."""
     return _limit_bytes is not None and any(map(_speaks_of_memory, _chain(error)))
 
 
 def relieve(error: BaseException | None) -> None:
-    """Let go of what the failed work held: its frames, which the error refers to, hold it all.
+    """Release the memory of the failed work by clearing the frames in the error's tracebacks.
 
-    Allocates next to nothing, since there may be nothing left.
+    Allocates next to nothing, because no memory may be left.
     """
     if _limit_bytes is None:
         return
@@ -83,13 +85,13 @@ def relieve(error: BaseException | None) -> None:
             try:
                 entry.tb_frame.clear()
             except RuntimeError:
-                pass  # it still runs
+                pass  # the frame is still running
             entry = entry.tb_next
         error = error.__context__
 
 
 def exit_status(error: BaseException) -> int:
-    """How to end where an error cannot be told."""
+    """Return the exit status of a process that cannot report this error."""
     try:
         is_short = is_shortage(error)
     except MemoryError:
@@ -98,7 +100,7 @@ def exit_status(error: BaseException) -> int:
 
 
 def explained(error: BaseException) -> BaseException:
-    """The error to tell: BudgetExceeded with the numbers if the limit is behind it, else itself."""
+    """Return the error to report: BudgetExceeded with amounts if the limit caused it, or itself."""
     if _limit_bytes is None or isinstance(error, BudgetExceeded) or not is_shortage(error):
         return error
     root = next(found for found in _chain(error) if _speaks_of_memory(found))
@@ -108,18 +110,18 @@ def explained(error: BaseException) -> BaseException:
         + (f" ({words})" if words else "")
     )
     exceeded.__cause__ = error
-    if hasattr(root, "error_code"):  # so that it arrives as TensorFlow's own type as well
+    if hasattr(root, "error_code"):  # so that the caller gets TensorFlow's own type as well
         exceeded.__dict__.update(error_code=_RESOURCE_EXHAUSTED, op=getattr(root, "op", None))
     return exceeded
 
 
 def not_enough_for(what: str) -> BudgetExceeded:
-    """The error for work in another process, which could not tell what it held."""
+    """Return the error for work in another process that could not report what it held."""
     return BudgetExceeded(f"{was_reached(_limit_bytes or 0)}: {what} {HELD_THE_LIMIT}")
 
 
 def require(wanted_bytes: int) -> None:
-    """Raise unless this much can be allocated now: for callers of code that would crash."""
+    """Raise MemoryError unless this much can be allocated now, before code that would crash."""
     if _limit_bytes is None or wanted_bytes < _LARGE_FEED:
         return
     libc = ctypes.CDLL(None)
@@ -131,7 +133,7 @@ def require(wanted_bytes: int) -> None:
 
 
 def guarded(plan: Any) -> Any:
-    """The plan, made safe against feeds that do not fit: TensorFlow copies them unchecked."""
+    """Return the plan, guarded against feeds that do not fit: TensorFlow copies them unchecked."""
     return plan if _limit_bytes is None else _GuardedPlan(plan)
 
 
@@ -151,10 +153,10 @@ _RESOURCE_EXHAUSTED = 8  # TensorFlow's status code
 
 
 def _numbers(limit_bytes: int, held: int | None, asked: int | None) -> str:
-    """What was held and asked for, as far as it is known.
+    """Describe the memory held and requested, as far as known.
 
-    By the time it is told, what the work held may have been freed. Then it was at least what was
-    missing for the rest to fit.
+    The memory that the failed work held may be freed by now. Then it was at least the limit minus
+    the requested amount, or the request would have succeeded.
     """
     amount = "an unknown amount" if held is None else format_bytes(held)
     if asked is None:
@@ -166,12 +168,12 @@ def _numbers(limit_bytes: int, held: int | None, asked: int | None) -> str:
 
 
 def _held() -> int | None:
-    """What counts against the limit now."""
+    """Return the bytes that count against the limit now; None if unknown."""
     try:
         with open("/proc/self/status") as status:
             numbers = dict(line.split(":", 1) for line in status)
     except OSError:
-        return None  # in a sandbox
+        return None  # a sandbox may deny access to /proc
     lanes = threading.active_count() - 1  # the main thread had its stack at the start
     others = int(numbers["Threads"]) - 1 - lanes
     stacks = lanes * threading.stack_size() + others * _stack_bytes
@@ -179,7 +181,7 @@ def _held() -> int | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """It and what led to it, the latest first."""
+    """Yield an error and its causes, the latest first."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -191,8 +193,8 @@ def _speaks_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, SystemError) and "without" in _text(error):
-        return True  # "error return without exception set": not even a MemoryError could be made
-    # TensorFlow says "resource exhausted" of a full disk as well.
+        return True  # "error return without exception set": no memory was left for a MemoryError
+    # TensorFlow reports a full disk as "resource exhausted" too.
     return not isinstance(error, OSError) and mentions_shortage(_text(error))
 
 
@@ -201,18 +203,18 @@ def _text(error: BaseException) -> str:
     try:
         return message if isinstance(message, str) else str(error)
     except Exception:
-        return ""  # code of the user's
+        return ""  # `__str__` may be the user's code
 
 
 def _first_line(error: BaseException) -> str:
-    """The line that speaks of memory; TensorFlow begins with where it happened."""
+    """Return the line that mentions memory; TensorFlow's first line says where it happened."""
     lines = [line.strip() for line in _text(error).splitlines() if line.strip()]
     return next(filter(mentions_shortage, lines), lines[0] if lines else "")
 
 
 def _asked(words: str) -> int | None:
     if found := _NUMPYS_WORDS.search(words):
-        return parse_bytes(found[1] + found[2])  # "128. MiB" has a point that is not ours
+        return parse_bytes(found[1] + found[2])  # the pattern drops the point of "128. MiB"
     if found := _TENSORFLOWS_WORDS.search(words):
         bits = re.search(r"\d+$", found[2])
         size = _ITEM_BYTES.get(found[2]) or (int(bits[0]) // 8 if bits else 0)

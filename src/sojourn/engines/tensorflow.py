@@ -1,4 +1,4 @@
-"""A TensorFlow graph as an engine: from a GraphDef, or built here by the user's function."""
+"""A TensorFlow graph as an engine: from a GraphDef, or built in this process by a function."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ v1 = tf.compat.v1
 
 
 def spec_of(tensor: Any) -> TensorSpec:
-    """The dtype and shape of a symbolic tensor."""
+    """Return the dtype and shape of a symbolic tensor."""
     shape = tensor.shape
     dims = None if shape.rank is None else tuple(shape.as_list())
     return TensorSpec(tensor.dtype.base_dtype.name, dims)
 
 
 def is_operation(found: Any) -> bool:
-    """Whether it is run for its effect and gives nothing."""
+    """Whether this is an operation, which is run for its effect and has no value."""
     return isinstance(found, tf.Operation)
 
 
 class GraphEngine:
     """One graph with one TensorFlow session, and short names for some of its tensors."""
 
-    # Whether the values at the start are remembered before the first change, because nothing
-    # else could bring them back.
+    # Whether to keep a copy of the initial values before the first change, because they cannot be
+    # restored in another way.
     keeps_start = False
 
     def __init__(
@@ -67,7 +67,7 @@ class GraphEngine:
             self.session.run(self._initializers)
 
     def name_tensors(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        """Give these tensors their short names: they are the signature."""
+        """Give these tensors short names, which form the signature."""
         self._inputs = dict(inputs)
         self._outputs = dict(outputs)
         self.signature = Signature(
@@ -77,7 +77,7 @@ class GraphEngine:
 
     @classmethod
     def load(cls, load: Load, arrays: Arrays) -> GraphEngine:
-        """From the bytes of a GraphDef."""
+        """Load the bytes of a GraphDef."""
         graph_def = v1.GraphDef()
         graph_def.ParseFromString(arrays[0].tobytes())
         if load.seed is not None:
@@ -85,7 +85,7 @@ class GraphEngine:
         return engine_of_graph_def(graph_def, load, cls)
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> CompiledStep:
-        """A step that feeds and fetches tensors by their short or graph names."""
+        """Prepare a step that feeds and fetches tensors by their short or graph names."""
         fed = [self._tensor(name, "input", self._inputs) for name in feeds]
         fetched: list[Any] = []
         targets: list[Any] = []
@@ -142,8 +142,8 @@ class GraphEngine:
             raise ModelError("the session was opened without an initializer, so it cannot be reset")
 
     def _initialize_again(self) -> None:
-        # In a session of its own: here, random initializers with a seed would go on with their
-        # streams, and tables would keep what was put into them.
+        # Use a fresh session: in the current one, random initializers with a seed would continue
+        # their streams, and tables would keep their entries.
         with v1.Session(graph=self.graph, config=self._config) as fresh:
             fresh.run(self._initializers)
             values = Variables(self.graph, fresh).read_all()
@@ -175,7 +175,7 @@ class GraphEngine:
         return self._placements.counts(), ()
 
     def _readable(self, found: Any) -> Any:
-        """For a variable, which the graph knows as a handle, the tensor with its value."""
+        """Return the tensor with the value of a variable's handle; any other tensor unchanged."""
         if is_operation(found) or found.op.type != "VarHandleOp":
             return found
         for reader in found.consumers():
@@ -214,8 +214,8 @@ class GraphEngine:
 
 
 def session_config(load: Load | None = None) -> Any:
-    """How every session is made: ops without a kernel for their device run where they have one,
-    and a GPU's memory is taken as needed, or up to a limit."""
+    """Return the config of every session: ops without a kernel for their device run on another
+    device, and GPU memory is allocated as needed, or up to a limit."""
     config = v1.ConfigProto(allow_soft_placement=True)
     config.gpu_options.allow_growth = True
     if load is None:
@@ -227,7 +227,7 @@ def session_config(load: Load | None = None) -> Any:
         config.intra_op_parallelism_threads = load.threads
         config.inter_op_parallelism_threads = load.threads
     if load.jit_compile:
-        # Read once in a process, by the first session: on a CPU nothing is compiled without it.
+        # The first session in a process reads this flag. Without it, XLA compiles nothing on a CPU.
         os.environ["TF_XLA_FLAGS"] = f"{os.environ.get('TF_XLA_FLAGS', '')} --tf_xla_cpu_global_jit"
         level = v1.OptimizerOptions.ON_1
         config.graph_options.optimizer_options.global_jit_level = level
@@ -237,7 +237,7 @@ def session_config(load: Load | None = None) -> Any:
 def engine_of_graph_def(
     graph_def: Any, load: Load, kind: type[GraphEngine] = GraphEngine
 ) -> GraphEngine:
-    """The engine for a finished graph, with the inputs and outputs that the user names."""
+    """Return the engine for a finished graph, with the inputs and outputs that the user names."""
     graph = v1.Graph()
     with graph.as_default():
         try:
@@ -250,22 +250,22 @@ def engine_of_graph_def(
 
 
 def build(function: Callable[[], Any], seed: int | None = None) -> tuple[Any, Any]:
-    """Run a builder in a graph of its own; the graph and what the builder returned."""
+    """Run a builder in a new graph; return the graph and the builder's result."""
     graph = v1.Graph()
     with graph.as_default():
         if seed is not None:
-            seeding.seed_process(seed)  # again: building may have been tried before
+            seeding.seed_process(seed)  # again: an earlier attempt may have drawn numbers
             v1.set_random_seed(seed)
         return graph, function()
 
 
 def is_graph(built: Any) -> bool:
-    """Whether it is a graph."""
+    """Whether this is a TensorFlow graph."""
     return isinstance(built, tf.Graph)
 
 
 def initializers_of(graph: Any) -> list[str]:
-    """The names of the ops that initialise the variables and tables of a graph."""
+    """Return the names of the ops that initialise the variables and tables of a graph."""
     keys = v1.GraphKeys
     variables = {
         variable.initializer.name: None
@@ -276,7 +276,7 @@ def initializers_of(graph: Any) -> list[str]:
 
 
 def engine_of_graph(graph: Any, load: Load) -> GraphEngine:
-    """The engine for a graph that was built here."""
+    """Return the engine for a graph that was built in this process."""
     if load.seed is not None:
         graph_def = graph.as_graph_def(add_shapes=True)
         seeding.seed_graph_def(graph_def, load.seed)
@@ -292,7 +292,7 @@ def engine_of_graph(graph: Any, load: Load) -> GraphEngine:
 
 
 def engine_of_built(graph: Any, built: Any, load: Load) -> GraphEngine:
-    """The engine for a graph whose inputs and outputs a builder has returned."""
+    """Return the engine for a graph whose inputs and outputs a builder has returned."""
     if graph is None:
         raise ModelError(f"a builder must return a model; this one returned {built!r}")
     with graph.as_default():
@@ -302,7 +302,7 @@ def engine_of_built(graph: Any, built: Any, load: Load) -> GraphEngine:
 
 
 def _inputs_and_outputs(built: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a builder returned, as two mappings from name to tensor or operation."""
+    """Return a builder's result as two mappings from name to tensor or operation."""
     if not isinstance(built, tuple) or len(built) != 2:
         raise ModelError(
             "a builder must return its inputs and its outputs (each a tensor, a list or a "
@@ -325,15 +325,15 @@ def _fetchable(item: Any) -> Any:
     if is_operation(item):
         return item
     try:
-        if isinstance(item, str | bytes):  # a name, which would become a constant
+        if isinstance(item, str | bytes):  # a name would become a constant
             raise TypeError
-        return tf.convert_to_tensor(item)  # of a variable, its value
+        return tf.convert_to_tensor(item)  # a variable becomes its value
     except (TypeError, ValueError):
         raise ModelError(f"inputs and outputs must be tensors, not {item!r}") from None
 
 
 def named(graph: Any, names: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The tensors that the user names, under the names given for them."""
+    """Return the tensors that the user names, by their short names."""
     found = {}
     for short, name in (names or {}).items():
         try:
@@ -346,7 +346,7 @@ def named(graph: Any, names: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def placeholders(graph: Any) -> dict[str, Any]:
-    """The tensors of a graph that must be fed."""
+    """Return the placeholders of a graph by name."""
     return {
         op.name: op.outputs[0]
         for op in graph.get_operations()
@@ -355,7 +355,7 @@ def placeholders(graph: Any) -> dict[str, Any]:
 
 
 def terminal_tensors(graph: Any) -> dict[str, Any]:
-    """The tensors that nothing in the graph consumes: most likely what it is for."""
+    """Return the tensors that no op in the graph consumes, which are most likely its outputs."""
     return {
         op.name: op.outputs[0]
         for op in graph.get_operations()

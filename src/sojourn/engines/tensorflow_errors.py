@@ -1,4 +1,4 @@
-"""TensorFlow's own errors, rebuilt where TensorFlow is loaded."""
+"""Rebuild TensorFlow's own errors in a process where TensorFlow is loaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sojourn.errors import BudgetExceeded
 
 
 def rebuild(code: int, message: str, node: str | None, graph: Any = None) -> BaseException:
-    """The `tf.errors` exception with this status code; its op is looked up in `graph` if given."""
+    """Return the `tf.errors` exception for a status code, with its op from `graph` if given."""
     from tensorflow.python.framework import errors_impl
 
     node_def, op = _found(node, graph)
@@ -21,7 +21,7 @@ def rebuild(code: int, message: str, node: str | None, graph: Any = None) -> Bas
 
 
 def limit_reached(message: str, node: str | None, graph: Any) -> BaseException:
-    """The error of a limit of ours, which TensorFlow's own programs know as one of theirs."""
+    """Return the error for sojourn's memory limit, as a type that TensorFlow programs know."""
     return _both_types()(*_found(node, graph), message)  # type: ignore[no-any-return]
 
 
@@ -30,7 +30,7 @@ def _both_types() -> Any:
     from tensorflow.python.framework import errors_impl
 
     class MemoryLimitReached(BudgetExceeded, errors_impl.ResourceExhaustedError):  # type: ignore[misc]
-        """BudgetExceeded, as which and as TensorFlow's error it can be caught."""
+        """An error that can be caught as BudgetExceeded and as TensorFlow's own error."""
 
         def __init__(self, node_def: Any, op: Any, message: str) -> None:
             errors_impl.ResourceExhaustedError.__init__(self, node_def, op, message)
@@ -39,11 +39,11 @@ def _both_types() -> Any:
 
 
 def _found(node: str | None, graph: Any) -> tuple[Any, Any]:
-    """The definition of an op and the op itself, if the graph has it."""
+    """Return the definition of an op and the op itself, if the graph has it."""
     if node is None or graph is None:
         return None, None
     try:
         op = graph.get_operation_by_name(node)
     except (KeyError, ValueError):
-        return None, None  # made by TensorFlow while it optimised
+        return None, None  # TensorFlow's optimiser added the op
     return op.node_def, op

@@ -1,4 +1,4 @@
-"""What TensorFlow needs of a process. Imports TensorFlow only where it is loaded already."""
+"""What TensorFlow needs from a process. Imports TensorFlow only where it is loaded already."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sojourn.engines.tensorflow_memory import bound_tensors as limit_memory
 
 
 def prepare_forks() -> None:
-    """Workers end without ceremony: nothing may wait for the exit of the interpreter."""
+    """Prepare for workers, which end without running the interpreter's exit handlers."""
     from sojourn.engines import autograph_files, denormals
 
     autograph_files.keep_in_memory()
@@ -17,14 +17,14 @@ def prepare_forks() -> None:
 
 
 def warm() -> None:
-    """Do what is done once in a process."""
+    """Do TensorFlow's one-time work in this process."""
     from sojourn.engines import tensorflow_warming
 
     tensorflow_warming.warm()
 
 
 def throws_unprepared() -> bool:
-    """Exceptions of C++ pass through code that does not expect them, and end the process."""
+    """Whether C++ exceptions pass through code that does not expect them and end the process."""
     return True
 
 

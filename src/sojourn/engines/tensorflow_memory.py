@@ -1,4 +1,4 @@
-"""How TensorFlow allocates in a worker whose memory is limited. Loads no TensorFlow."""
+"""Control how TensorFlow allocates memory in a worker with a limit. Loads no TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 
 _libc = ctypes.CDLL(None)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's mallopt
-_MOST_IN_HEAP = 32 * 2**20  # glibc takes no more
+_MOST_IN_HEAP = 32 * 2**20  # bytes: glibc's maximum for the mmap threshold
 
 
 def bound_tensors(limit_bytes: int) -> None:
-    """Have TensorFlow refuse at once what it cannot have. To be called before it starts.
+    """Make TensorFlow fail at once when it cannot allocate. Must be called before it starts.
 
-    With oneDNN it has an allocator of its own, which waits for ten seconds before it says no, with
-    a lock held that others need to free anything, and never gives back what it has. The system's
-    allocator says no at once. All threads share one arena: what one of them has freed is then
-    there for the others. Its heap is fast but wastes some times the size of the largest block that
-    may be in it, because aligned blocks leave gaps: so that depends on the limit.
+    With oneDNN, TensorFlow has its own allocator. That waits for ten seconds before it fails, while
+    it holds a lock that other threads need to free memory, and never returns memory to the system.
+    The system's allocator fails at once. All threads share one arena, so that memory freed by one
+    thread is available to the others. The arena's heap is fast, but wastes several times the size
+    of its largest block, because aligned blocks leave gaps. So that size depends on the limit.
     """
     os.environ["TF_ONEDNN_USE_SYSTEM_ALLOCATOR"] = "1"
     if hasattr(_libc, "mallopt"):  # glibc
@@ -28,6 +28,6 @@ def bound_tensors(limit_bytes: int) -> None:
 
 
 def give_back() -> None:
-    """Give the kernel back what was freed: loading a model needs more than having it does."""
+    """Return freed memory to the kernel: loading a model needs more memory than keeping it."""
     if hasattr(_libc, "malloc_trim"):  # glibc
         _libc.malloc_trim(0)

@@ -1,7 +1,7 @@
-"""What TensorFlow does only once in a process, done ahead of the first model.
+"""Do TensorFlow's one-time work in a process before the first model is loaded.
 
-A tiny model goes the way of every model: it is built, initialised, compiled for both executors,
-run and closed. What models could see of it is put back: no eager context is started, and names and
+A tiny model passes through all stages of a model: it is built, initialised, compiled for both
+executors, run and closed. Later models cannot notice: no eager context is started, and names and
 seeds are as before.
 """
 
@@ -14,12 +14,12 @@ import numpy as np
 from sojourn.engines.base import Host
 from sojourn.kinds import Load
 
-_MODELS = 3  # Python has adapted its code by then, and every page that is written to is our own
-_RUNS = 4  # on either executor in turns; the first run of each compiles
+_MODELS = 3  # enough for Python to specialize its code, and to copy all shared pages it writes to
+_RUNS = 4  # alternating between both executors; the first run of each compiles
 
 
 def warm() -> None:
-    """Do it."""
+    """Run the tiny model several times."""
     for _ in range(_MODELS):
         _run_one()
 

@@ -1,8 +1,8 @@
-"""Keras models and `tf.function`s, wherever they live, as SavedModels that never touch a disk.
+"""Turn live Keras models and `tf.function`s into SavedModels that are never on a disk.
 
-The call is traced once and written, with the variables and tables it uses, to TensorFlow's file
-system in memory. In the caller's process these files are sent to the worker; in the worker they
-are loaded and removed. So a live model needs neither files nor its own Python code in the worker.
+The call is traced once and written, with the variables and tables it uses, to TensorFlow's
+in-memory file system. The caller's process sends these files to the worker, which loads and removes
+them. So a live model needs neither files nor its own Python code in the worker.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Specs = Mapping[str, Any] | None
 
 
 def is_traceable(model: Any) -> bool:
-    """Whether it is a Keras model, a `tf.function`, or one of its concrete functions."""
+    """Whether this is a Keras model, a `tf.function` or a concrete function."""
     return is_keras_model(model) or isinstance(model, _T.GenericFunction | _T.ConcreteFunction)
 
 
 def is_keras_model(model: Any) -> bool:
-    """Whether it is a model of Keras 3 or of its older namesake for TensorFlow."""
+    """Whether this is a model of Keras 3 or of the older tf_keras."""
     return any(
         kind.__name__ == "Model" and kind.__module__.partition(".")[0] in ("keras", "tf_keras")
         for kind in type(model).__mro__
@@ -47,7 +47,7 @@ def is_keras_model(model: Any) -> bool:
 
 
 class PackedEngine(SavedModelEngine):
-    """A model that came as the files of a SavedModel."""
+    """A model that was sent as the files of a SavedModel."""
 
     keeps_start = True
 
@@ -66,8 +66,11 @@ class PackedEngine(SavedModelEngine):
 
     @classmethod
     def of(cls, model: Any, load: Load) -> Callable[[], SavedModelEngine]:
-        """Of a model that lives in this process. What this returns is to be called, once, when
-        nothing refers to the model any more: its weights are in the files then."""
+        """Write the files of a model in this process, and return a function that loads them.
+
+        Call that function once, when nothing refers to the model any more: its weights are then
+        only in the files.
+        """
         folder = _new_folder()
         try:
             packed = _write(model, folder, load.inputs)
@@ -92,13 +95,13 @@ class PackedEngine(SavedModelEngine):
         return engine
 
     def _reset_variables(self) -> None:
-        # Its files are gone. Without a copy of the values at the start, nothing has changed yet.
+        # The model's files are removed. If no snapshot exists, no value has changed yet.
         if self.variables.has_snapshot:
             self.variables.go_back()
 
 
 def pack(model: Any, inputs: Specs) -> tuple[Packed, list[np.ndarray]]:
-    """What a worker needs of a live model, and the contents of its files."""
+    """Return what a worker needs to load a live model, and the contents of the files."""
     folder = _new_folder()
     try:
         packed = _write(model, folder, inputs)
@@ -114,13 +117,13 @@ def pack(model: Any, inputs: Specs) -> tuple[Packed, list[np.ndarray]]:
 
 
 def _write(model: Any, folder: str, inputs: Specs) -> Packed:
-    """Write the files; tell the names of inputs and outputs, by those they have in the files."""
+    """Write the files; return the names of inputs and outputs, by their names in the files."""
     try:
         function, tables = _traced(model, inputs)
         module = tf.Module()
         module.serve = function.traced
         concrete = function.traced.get_concrete_function()
-        # Saved are the resources that a module owns; a function alone owns nothing.
+        # TensorFlow saves only resources that a module owns, and a function owns none.
         module.owned = [*concrete.variables, *tables, *_owners(concrete)]
         with _without_news():
             tf.saved_model.save(module, folder, signatures=concrete)
@@ -132,7 +135,7 @@ def _write(model: Any, folder: str, inputs: Specs) -> Packed:
 
 
 def _traced(model: Any, inputs: Specs) -> tuple[Flat, list[Any]]:
-    """A function of flat, named tensors, and what it needs besides variables."""
+    """Return the model as a function of flat, named tensors, and the tables that it needs."""
     from sojourn.engines import keras_model
 
     if is_keras_model(model):
@@ -154,7 +157,7 @@ def _traced(model: Any, inputs: Specs) -> tuple[Flat, list[Any]]:
         args, kwargs = tf.nest.map_structure(
             lambda name: None if name is None else given[name], skeleton
         )
-        # What is not a tensor was fixed when it was traced.
+        # Arguments that are not tensors were fixed at the tracing.
         kwargs = {k: v for k, v in kwargs.items() if v is not None}
         result = concrete(*[a for a in args if a is not None], **kwargs)
         return named_outputs(result)
@@ -180,10 +183,10 @@ def _concrete(function: Any, inputs: Specs) -> Any:
 
 
 def _owners(concrete: Any) -> list[Any]:
-    """The objects behind the tables and the like that a function uses.
+    """Return the objects that own the tables and similar resources that a function uses.
 
-    The function knows only their handles. Something keeps the objects alive, or the handles would
-    be dead, so they can be found among all objects.
+    The function only refers to their handles. The objects must be alive, or the handles would be
+    dead, so they can be found among all objects of the garbage collector.
     """
     variables = {id(variable.handle) for variable in concrete.variables}
     handles = {
@@ -201,9 +204,9 @@ def _owners(concrete: Any) -> list[Any]:
 
 
 class Flat:
-    """A `tf.function` of tensors in order, and the names that its inputs and outputs have here.
+    """A `tf.function` of tensors in order, and the users' names of its inputs and outputs.
 
-    In the files they are numbered: TensorFlow would not take every name, nor keep the order.
+    In the files they are numbered, because TensorFlow does not accept all names or keep the order.
     """
 
     def __init__(self, call: Callable[..., dict[str, Any]], specs: Mapping[str, Any]) -> None:
@@ -223,7 +226,7 @@ class Flat:
 
 
 def named_outputs(result: Any) -> dict[str, Any]:
-    """Whatever a function returns, as tensors by name."""
+    """Return the result of a function as tensors by name."""
     if isinstance(result, Mapping):
         found: dict[str, Any] = {}
         for key, value in result.items():
@@ -236,7 +239,7 @@ def named_outputs(result: Any) -> dict[str, Any]:
 
 
 def tensor_specs(inputs: Specs) -> dict[str, Any]:
-    """What the user says of the inputs, in TensorFlow's terms."""
+    """Convert the user's specs of the inputs to TensorFlow's."""
     specs = {}
     for name, spec in (inputs or {}).items():
         if not isinstance(spec, TensorSpec | tf.TensorSpec):
@@ -255,7 +258,7 @@ def _named(model: Any) -> str:
 
 @contextlib.contextmanager
 def _without_news() -> Iterator[None]:
-    """Keep what TensorFlow reports of its files from the user's log: there are none to be seen."""
+    """Keep TensorFlow's messages about files out of the user's log: these are only in memory."""
     thread = threading.get_ident()
 
     def is_wanted(record: logging.LogRecord) -> bool:
@@ -279,13 +282,13 @@ def _remove(folder: str) -> None:
     try:
         tf.io.gfile.rmtree(folder)
     except tf.errors.NotFoundError:
-        pass  # it failed before the first file
+        pass  # writing failed before the first file
 
 
 def _content(path: str) -> np.ndarray:
     with tf.io.gfile.GFile(path, "rb") as file:
         content = np.empty(file.size(), np.uint8)
-        # Piece by piece: TensorFlow makes two copies of what it reads at once.
+        # Read in pieces, because TensorFlow makes two copies of what one read returns.
         for start in range(0, content.size, _PIECE):
             piece = np.frombuffer(file.read(_PIECE), np.uint8)
             content[start : start + piece.size] = piece

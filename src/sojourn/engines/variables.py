@@ -1,10 +1,11 @@
-"""The state of a graph with a session: found, written as a TensorFlow checkpoint, put back.
+"""Find the state of a graph and session, write it as a TensorFlow checkpoint, and restore it.
 
-Found in the graph itself, not in collections, so that every kind of model has state: resource and
-reference variables (optimizer slots and the states of `tf.random.Generator` are such), and tables
-that can change. Tables filled once by their initializer are part of the model and are not saved.
+State is found in the graph itself, not in collections, so that this works for every kind of model:
+resource and reference variables (including optimizer slots and the states of
+`tf.random.Generator`), and mutable tables. Tables that are filled once by their initializer are
+part of the model and are not saved.
 
-Making a save durable and atomic is not done here: see `sojourn.session.checkpoints`.
+`sojourn.session.checkpoints` makes saves durable and atomic.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _RESOURCE = "VarHandleOp"
 _REFERENCES = ("VariableV2", "Variable")
 _TABLES = ("MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2")
 
-# Parts of the names of ops that change a variable or a table.
+# Ops with these parts in their names change a variable or a table.
 CHANGING_PARTS = (
     "Assign", "Apply", "Scatter", "Rng", "StatefulUniform", "StatefulStandardNormal",
     "StatefulTruncatedNormal", "StatefulRandomBinomial", "TableInsert", "TableImport",
@@ -38,7 +39,7 @@ CHANGING_PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One variable or table. `keys` are its names in the checkpoint: two for a table."""
+    """A variable or table. `keys` are its names in the checkpoint: two for a table."""
 
     op: Any
 
@@ -85,22 +86,25 @@ class _Item:
 
     @property
     def shapes(self) -> list[Any]:
-        """As far as the graph tells: of a variable, or of a table's keys and values."""
+        """The shapes of a variable, or of a table's keys and values, as far as the graph knows."""
         if not self.is_table:
             return [tf.TensorShape(self.op.get_attr("shape"))]
         key = value = tf.TensorShape([])
-        if self.op.type != "MutableHashTableV2":  # whose values are single ones
+        if self.op.type != "MutableHashTableV2":  # its values are scalars
             value = tf.TensorShape(self.op.get_attr("value_shape"))
         if self.op.type == "MutableDenseHashTableV2":
-            key = self.op.inputs[0].shape  # of the key that stands for an empty place
-            # It keeps vectors, also of single ones.
+            key = self.op.inputs[0].shape  # the shape of the empty key
+            # This table stores scalars as vectors of one element.
             key, value = (tf.TensorShape([1]) if s.rank == 0 else s for s in (key, value))
         count = tf.TensorShape([None])
         return [count.concatenate(key), count.concatenate(value)]
 
 
 class Variables:
-    """What can change in one graph and session. The ops for saving are added when first needed."""
+    """The variables and tables of one graph and session.
+
+    The ops for saving are added to the graph when first needed.
+    """
 
     def __init__(self, graph: Any, session: Any) -> None:
         self._graph = graph
@@ -114,12 +118,12 @@ class Variables:
     # -- files ---------------------------------------------------------------------------------
 
     def save(self, prefix: str) -> dict[str, Any]:
-        """Write a checkpoint; tell what is in it, and what had no value."""
+        """Write a checkpoint; return the names in it, and the names without a value."""
         with self._lock:
             items, empty = self._split()
             report = {"variables": [], "uninitialized": [item.keys[0] for item in empty]}
             if not items:
-                return report  # TensorFlow cannot write a checkpoint of nothing
+                return report  # TensorFlow cannot write an empty checkpoint
             where, save = self._saver_for(items)
             try:
                 self._session.run(save, {where: prefix})
@@ -129,7 +133,7 @@ class Variables:
             return report
 
     def restore(self, prefix: str, may_lack: Sequence[str]) -> None:
-        """Take every value from a checkpoint, or none if anything is wrong with it."""
+        """Restore all values from a checkpoint, or none if anything is wrong with it."""
         with self._lock:
             try:
                 reader = tf.train.load_checkpoint(prefix)
@@ -151,7 +155,7 @@ class Variables:
     ) -> list[_Item]:
         items = [item for item in self._items() if item.keys[0] not in may_lack]
         known = {key for item in items for key in item.keys}
-        # What training frameworks add beside the variables: a graph of objects, a counter.
+        # Names that start with "_" are added by training frameworks: an object graph, a counter.
         extra = {name for name in shapes if name not in known and not name.startswith("_")}
         lacking = sorted(known - shapes.keys())
         if lacking:
@@ -177,34 +181,34 @@ class Variables:
 
     @property
     def has_snapshot(self) -> bool:
-        """Whether the values at the start are kept in memory."""
+        """Whether a copy of the initial values is in memory."""
         return self._snapshot is not None
 
     def keep(self) -> None:
-        """Remember the values of now in memory. Asked for before the first change only."""
+        """Keep a copy of the current values in memory. Called before the first change."""
         with self._lock:
             if self._snapshot is None:
                 self._snapshot = self.read_all()
 
     def go_back(self) -> None:
-        """Put the remembered values back."""
+        """Restore the kept values."""
         assert self._snapshot is not None
-        # Copies: a variable may keep a fed buffer, and the next step would change it.
+        # Feed copies: a variable may keep a fed buffer, and the next step would change it.
         self.assign({key: np.array(value) for key, value in self._snapshot.items()})
 
     def assign(self, values: Mapping[str, np.ndarray]) -> None:
-        """Set variables and tables by name. They may keep the arrays, which are theirs now."""
+        """Set variables and tables by name. They may keep the arrays: do not change them later."""
         with self._lock:
             items = [item for item in self._items() if item.keys[0] in values]
             with self._building():
                 feeds = {k: v1.placeholder(d) for i in items for k, d in _typed(i).items()}
                 writes = [item.write([feeds[key] for key in item.keys]) for item in items]
             fed = {feeds[key]: np.asarray(values[key]) for key in feeds}
-            shortage.require(sum(value.nbytes for value in fed.values()))  # may be copied
+            shortage.require(sum(value.nbytes for value in fed.values()))  # may be copied when fed
             self._session.run(writes, fed)
 
     def read_all(self) -> dict[str, np.ndarray]:
-        """The values of everything that has one."""
+        """Return the values of all variables and tables that have one."""
         with self._lock:
             items, _ = self._split()
             with self._building():
@@ -215,7 +219,7 @@ class Variables:
     # -- the graph -----------------------------------------------------------------------------
 
     def _items(self) -> list[_Item]:
-        """Everything that can change, once: several handles may share one variable."""
+        """Return each variable and table once: several handles may share one variable."""
         found: dict[Any, _Item] = {}
         for op in self._graph.get_operations():
             if op.type == _RESOURCE or op.type in _TABLES or op.type in _REFERENCES:
@@ -224,7 +228,7 @@ class Variables:
         return list(found.values())
 
     def _split(self) -> tuple[list[_Item], list[_Item]]:
-        """Those that have a value, and those that do not."""
+        """Return the items that have a value, and those that do not."""
         items = self._items()
         if not items:
             return [], []
@@ -265,8 +269,8 @@ class Variables:
                         shape_and_slices=[""] * len(keys),
                         dtypes=[dtype for item in items for dtype in item.dtypes],
                     )
-                # All or nothing: no variable changes before every value is in memory, and before
-                # the tables, which check what they are given, have accepted theirs.
+                # All or nothing: variables change only after all values are in memory and the
+                # tables, which check their values, have accepted them.
                 value_of = dict(zip(keys, loaded, strict=True))
                 load = tf.group(*loaded)
                 for turn in (True, False):
@@ -279,7 +283,7 @@ class Variables:
 
     @contextlib.contextmanager
     def _building(self) -> Iterator[None]:
-        """Ops are added to the graph, from any thread, outside whatever scopes it was built in."""
+        """In this block, add ops to the graph from any thread, outside the user's own scopes."""
         graph = self._graph
         with contextlib.ExitStack() as scopes:
             scopes.enter_context(graph.as_default())
