@@ -150,8 +150,8 @@ class Dispatch:
         self._tell(seen)
 
     def look(self, now: float) -> None:
-        """Cut off the calls whose messages have begun and stall. If the server is stopping, also
-        cut off those whose messages are long overdue; else only the oldest beyond a limit."""
+        """Cut off the calls whose messages have begun but stall. Of the calls whose messages are
+        overdue, cut off all if the server is stopping, else the oldest beyond a limit."""
         late = [exchange for exchange in self._exchanges if exchange.is_late]
         most = 0 if self.is_stopping else _MOST_LATE
         stuck = [exchange for exchange in self._exchanges if exchange.is_stuck(now)]

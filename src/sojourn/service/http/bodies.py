@@ -10,10 +10,11 @@ from sojourn.process.aside import aside
 from sojourn.service.failures import Refused, Status, invalid
 
 _MOST_PARTS = 10_000  # gzip members of one body; bgzip writes one for each 64 KiB
-_FOLDED_BYTES = 2**14  # compressed; from this size on a thread decompresses: it may take long
+# Compressed size from which on a thread decompresses a body: the output may be much larger.
+_FOLDED_BYTES = 2**14
 _MOST_UNFOLDING = 4  # bodies that threads decompress at the same time
 _FED_BYTES = 2**12  # of input at a time; the output may be a thousand times as large
-_SOME_BYTES = 2**22  # of output, at least, before the bytes are counted and others get a turn
+_SOME_BYTES = 2**22  # of output, at least, that are decompressed before they are counted
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
 

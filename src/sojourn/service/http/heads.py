@@ -10,7 +10,7 @@ from httptools import HttpRequestParser
 
 from sojourn.service.http.messages import Request, Response
 
-UNASKED_BYTES = 2**16  # of a body that are read before the sender is authorized
+UNASKED_BYTES = 2**16  # of a body, read before the sender is authorized
 _REMEMBERED = 256  # cached heads
 _LONGEST_REMEMBERED = 1024  # bytes of a cached head
 _UNUSUAL = frozenset({"expect", "upgrade", "transfer-encoding"})  # such heads are not cached

@@ -328,7 +328,7 @@ class Connection(asyncio.Protocol):
     # -- ends ------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Announce the end, refuse new streams, and close when the existing ones are answered.
+        """Announce the end, refuse new streams after a moment, and close when all are answered.
         Streams that the client begins before it learns of the end are answered too."""
         if self.is_over:
             return

@@ -57,7 +57,8 @@ class Guard:
                 )
 
     def check_action(self, request: Request) -> None:
-        """Raise Refused unless a request that changes something was sent by the page itself."""
+        """Check a request that changes something: besides `check`, it must be sent by the page
+        itself, on purpose."""
         self.check(request)
         headers = request.headers
         origin = headers.get("origin")

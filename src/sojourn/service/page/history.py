@@ -89,7 +89,7 @@ class History:
             self._thread.shutdown()
             self._thread = None
 
-    # -- what comes in ------------------------------------------------------------------------
+    # -- adding -------------------------------------------------------------------------------
 
     def add(self, points: Iterable[Point]) -> None:
         """Add points."""

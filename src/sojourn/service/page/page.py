@@ -206,7 +206,7 @@ class Page:
             finally:
                 woken.cancel()
             if done:
-                await asyncio.sleep(SOON_SECONDS)  # simultaneous events share an update
+                await asyncio.sleep(SOON_SECONDS)  # events close together share an update
                 self._woken.clear()
 
     async def _ask_cluster(self, status: Callable[[], Mapping[str, Any]]) -> None:

@@ -213,7 +213,7 @@ export class Ranged {
     this.element.dataset.drawn = seconds;
   }
 
-  // Appends a new point. After a gap, or if points are merged, the whole range is fetched again.
+  // Appends a new point. Skips it after a gap, or if points are merged: then only `look` updates.
   add(point) {
     const at = this.columns?.at;
     if (!at || !point) return;
