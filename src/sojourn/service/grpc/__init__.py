@@ -1,5 +1,5 @@
-"""gRPC: the door in `door.py`, the services that it offers, and the messages they speak.
+"""gRPC: the door in `door.py`, the services that it offers, and their messages.
 
-`messages/` has the descriptors, `tensors.py` and `contents.py` turn messages into arrays and back.
-The services translate only: `kserve.py`, `tfserving.py`, `health.py`, `reflection.py`.
+`messages/` has the descriptors, `tensors.py` and `contents.py` convert messages to arrays and back.
+The services only translate: `kserve.py`, `tfserving.py`, `health.py`, `reflection.py`.
 """

@@ -1,4 +1,4 @@
-"""What a service is to the door: its methods, who may call each, and what it is told of a call."""
+"""The interface of services to the door: methods, the role each needs, and the facts of a call."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from sojourn.service.http.router import Role
 
 
 class Call(NamedTuple):
-    """One call, beside its message."""
+    """The facts of one call, besides its message."""
 
     deadline: float | None = None  # by time.monotonic()
     request_id: str = ""
-    # Told of bytes that the call takes beside its message; raises Refused if they are too many.
+    # Counts bytes that the call uses besides its message; raises Refused if they are too many.
     hold: Callable[[int], None] = lambda count: None
-    peer: str = ""  # its connection
+    peer: str = ""  # address of its connection
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A message in, a message out."""
+    """A unary method: one message in, one message out."""
 
     answer: Callable[[Any, Call], Awaitable[Any]]
     role: Role = Role.INFER
@@ -30,7 +30,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Messages out, for one in or for a stream of them."""
+    """A streaming method: a stream of messages out, for one message or a stream in."""
 
     answer: Callable[[Any, Call], AsyncIterator[Any]]
     role: Role = Role.INFER
@@ -38,7 +38,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service of a file, with the functions that answer."""
+    """A service of a `.proto` file, with the functions that answer."""
 
     file: File
     name: str

@@ -1,4 +1,4 @@
-"""The tensors of a KServe message as arrays, and back: raw bytes, or fields by type."""
+"""Conversion of a KServe message's tensors to arrays and back: raw bytes, or fields by type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sojourn.service.datatypes import BYTES
 from sojourn.service.failures import invalid
 from sojourn.service.grpc.elements import as_strings, narrowed
 
-# The field of each datatype, and what it stores. FP16 and BF16 have none: they are sent raw.
+# The field of each datatype, and its element type. FP16 and BF16 have no field: they are sent raw.
 _FIELDS: dict[str, tuple[str, type]] = {
     "BOOL": ("bool_contents", np.bool_),
     **dict.fromkeys(("INT8", "INT16", "INT32"), ("int_contents", np.int32)),
@@ -27,7 +27,7 @@ _FIELDS: dict[str, tuple[str, type]] = {
 
 
 def inputs_of(request: Any) -> dict[str, np.ndarray]:
-    """The arrays of a request, by name."""
+    """The input arrays of a request, by name."""
     raw, tensors = request.raw_input_contents, request.inputs
     if raw and len(raw) != len(tensors):
         raise invalid(f"{len(tensors)} inputs and {len(raw)} raw contents: each must have its own")
@@ -68,7 +68,7 @@ def _typed(tensor: Any) -> np.ndarray:
 
 
 def put_outputs(outputs: Mapping[str, np.ndarray], response: Any, *, raw: bool) -> None:
-    """Write what a model gave; raw also where an output has no field."""
+    """Write the outputs; all raw if `raw` is set or if some output's datatype has no field."""
     names = {name: datatypes.datatype_of(array, name) for name, array in outputs.items()}
     raw = raw or not _FIELDS.keys() >= set(names.values())
     for name, array in outputs.items():

@@ -1,4 +1,4 @@
-"""What calls come to: who may make them, what answers, and who is told of them."""
+"""Dispatch of calls: authorizes them, finds the method that answers, and reports them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from sojourn.service.http2.stream import Stream
 from sojourn.service.listener import Listener
 from sojourn.service.reports import Reports
 
-_MOST_CALLS = 4096  # under way at once; more are refused
+_MOST_CALLS = 4096  # under way at the same time; more are refused
 _MOST_CALLS_OF_CONNECTION = 1024
-_MOST_LATE = 64  # calls whose message takes longer than a client may stall
+_MOST_LATE = 64  # calls whose message has not arrived within the time that a client may stall
 _MOMENT_SECONDS = 0.001
 
 
@@ -53,9 +53,9 @@ class Dispatch:
         self._listener = listener
         self._gate = gate
         self._reports = reports
-        self._for_admins = for_admins  # whether there is anything for them at this door
+        self._for_admins = for_admins  # whether this door offers the methods for admins
         self._exchanges: dict[Exchange, None] = {}
-        self._stops = stops  # set when no more calls are taken
+        self._stops = stops  # set when no more calls are accepted
         self._routes = {
             route.path: route for service in self._services(handler) for route in _routes(service)
         }
@@ -64,18 +64,18 @@ class Dispatch:
         self.most_streams = _MOST_CALLS_OF_CONNECTION
 
     def wake(self) -> None:
-        """The door stops: calls that wait for a message end."""
+        """End the calls that wait for a message, because the door stops."""
         for exchange in list(self._exchanges):
             exchange.stop()
 
     async def wait_empty(self) -> None:
-        """Until every call has ended: some may be called off only when a thread is done."""
+        """Wait until every call has ended: some can be cancelled only when a thread is done."""
         while self._exchanges:
             await asyncio.sleep(_MOMENT_SECONDS)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether no more calls are taken."""
+        """Whether no more calls are accepted."""
         return self._stops.is_set()
 
     def _services(self, handler: Handler) -> list[Service]:
@@ -89,10 +89,10 @@ class Dispatch:
         names += [offered[-1].descriptor.full_name, *listed]
         return offered + [Reflection(file, names).service() for file in files]
 
-    # -- what connections tell -------------------------------------------------------------------
+    # -- called by connections -------------------------------------------------------------------
 
     def connection(self) -> Connection:
-        """For a client that comes."""
+        """Make the protocol of a new connection."""
         return Connection(self)
 
     def welcome(self, connection: Connection) -> bool:
@@ -102,7 +102,7 @@ class Dispatch:
         self._listener.left(connection)
 
     def begun(self, stream: Stream) -> Exchange | None:
-        """A call has begun to come: who may make it is known before its message."""
+        """Begin a call when its head is received: it is authorized before its message is read."""
         head = stream.head
         if head.method != "POST" or not head.fields.get("content-type", "").startswith(
             "application/grpc"
@@ -145,13 +145,13 @@ class Dispatch:
         return route
 
     def over(self, exchange: Exchange, seen: Seen) -> None:
-        """A call has ended."""
+        """Remove and report a call that has ended."""
         self._exchanges.pop(exchange, None)
         self._tell(seen)
 
     def look(self, now: float) -> None:
-        """Cut off the calls whose messages have begun and do not come on, and those whose messages
-        have not begun for long if there are many, or if the server waits for them to stop."""
+        """Cut off the calls whose messages have begun but stall. Of the calls whose messages are
+        overdue, cut off all if the server is stopping, else the oldest beyond a limit."""
         late = [exchange for exchange in self._exchanges if exchange.is_late]
         most = 0 if self.is_stopping else _MOST_LATE
         stuck = [exchange for exchange in self._exchanges if exchange.is_stuck(now)]
@@ -184,7 +184,7 @@ def _routes(service: Service) -> list[Route]:
 
 
 def _model_of(asked: Any) -> Callable[[Any], str]:
-    """How a message of this class names its model."""
+    """Return a function that reads the model's name from a message of this class."""
     names = asked.DESCRIPTOR.fields_by_name
     for field, path in (("model_name",) * 2, ("model_spec", "model_spec.name"), ("name",) * 2):
         if field in names:

@@ -1,4 +1,4 @@
-"""The gRPC door: it listens. What it takes to understand a call is there when a client comes."""
+"""The gRPC door: it listens, and loads the code for calls when the first client connects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class GrpcDoor:
-    """Listens at `address`, such as `127.0.0.1:8500`, from `start` to `stop`."""
+    """A listener at `address`, such as `127.0.0.1:8500`, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -44,15 +44,16 @@ class GrpcDoor:
         )
 
     async def start(self, handler: Handler) -> str:
-        """Listen; returns the address, with the port that was picked."""
-        for needed in ("google.protobuf", "hpack"):  # who lacks one is told now, and no client
+        """Listen, and return the address with the actual port."""
+        # Report a missing package now, not when a client connects.
+        for needed in ("google.protobuf", "hpack"):
             if importlib.util.find_spec(needed) is None:
                 raise ModuleNotFoundError(f"gRPC needs {needed}, which is not installed")
         self._handler = handler
         return await self._listener.start()
 
     async def stop(self, grace: float) -> None:
-        """Take no more calls, and give those that are under way `grace` seconds."""
+        """Accept no more calls, and give those under way `grace` seconds to finish."""
         self._stops.set()
         if self._has_calls:
             self.calls.wake()
@@ -62,8 +63,8 @@ class GrpcDoor:
 
     @functools.cached_property
     def calls(self) -> Dispatch:
-        """The calls of its clients. Most servers start before one comes that speaks gRPC, and
-        protobuf and the tables of HTTP/2 would be a tenth of what starting takes."""
+        """The calls of the clients, created when the first client connects: loading protobuf and
+        the tables of HTTP/2 earlier would be a tenth of the server's start time."""
         from sojourn.service.grpc.dispatch import Dispatch
 
         assert self._handler is not None, "it has been started"

@@ -1,4 +1,4 @@
-"""Elements that come one by one, in fields of a message: checked, then an array."""
+"""Arrays from elements that are listed in a field of a message, after checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sojourn.service.failures import invalid
 
 
 def narrowed(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
-    """Integers as integers of another size, each of them unchanged."""
+    """Convert integers to another integer type. Raises Refused if one does not fit."""
     if values.dtype == dtype:
         return values
     narrow = values.astype(dtype)
@@ -22,7 +22,7 @@ def narrowed(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
 
 
 def as_strings(values: Sequence[bytes], shape: tuple[int, ...], name: str) -> np.ndarray:
-    """An array of bytes objects."""
+    """Make an array of bytes objects. Raises Refused if their number does not fit the shape."""
     if len(values) != prod(shape):
         raise invalid(
             f"input {name!r}: shape {list(shape)} takes {prod(shape)} strings, "

@@ -1,4 +1,4 @@
-"""One call, from its head to its last byte: it is read, answered, and told of, whatever happens."""
+"""One call, from its head to its last byte: it is read, answered and, in any case, reported."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _OK = 0
 _NO_CALL = Call()
 _MOST_WAITING = 16  # messages of a stream that wait for those before them
-_MOST_WAITING_BYTES = 2**20
-_MESSAGE_BYTES = 100  # that a message of a stream takes beside its own, while it waits
+_MOST_WAITING_BYTES = 2**20  # of such messages
+_MESSAGE_BYTES = 100  # overhead of one such message, besides its own bytes
 _log = logging.getLogger("sojourn.service")
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What is called by a path."""
+    """The method behind a path."""
 
     path: str
     method: Method | Streaming
@@ -41,7 +41,7 @@ class Route:
 
 
 class Seen:
-    """What is told of a call when it is over."""
+    """The facts of a call that are reported when it is over."""
 
     __slots__ = (
         "began", "metadata", "model", "path", "peer", "received", "request_id", "sent", "status",
@@ -60,7 +60,7 @@ class Seen:
 
 
 class Exchange:
-    """A call that may be made. It is the reader of its stream."""
+    """An authorized call. It is the reader of its stream."""
 
     def __init__(self, dispatch: Dispatch, stream: Stream, route: Route, seen: Seen) -> None:
         self._dispatch = dispatch
@@ -68,16 +68,16 @@ class Exchange:
         self._route = route
         self._seen = seen
         self._held = 0  # bytes that count as held ...
-        self._waiting = 0  # ... and those of them that have come and wait to be read
+        self._waiting = 0  # ... and those of them in received messages that wait to be read
         self._task: asyncio.Task[None] | None = None
-        self._cut: Refused | None = None  # why it ends before its time
-        self._is_left = False  # by its client
-        self._is_entered = False  # its task has come to run
-        self._has_begun = False  # to be answered
+        self._cut: Refused | None = None  # why it ends early
+        self._is_left = False  # the client has cancelled it or disconnected
+        self._is_entered = False  # its task has started to run
+        self._has_begun = False  # the head of the answer has been sent
         self._is_over = False
         fields = stream.head.fields
         self._coding = framing.coding_of(fields.get("grpc-encoding"))
-        self._pace: Pace | None = None  # of a message that has begun to come
+        self._pace: Pace | None = None  # of a message that is being received
         self._messages = framing.Messages(dispatch.common.limits.body_bytes)
         deadline: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -87,13 +87,13 @@ class Exchange:
             deadline = time.monotonic() + seconds
             self._timer = asyncio.get_running_loop().call_later(seconds, self._end_late)
         self._call = Call(deadline, seen.request_id, self.hold, seen.peer)
-        # Set when there are more messages of a stream, or their end.
+        # Set when more messages of a stream arrive, and at the end of the stream or the server.
         self._more: asyncio.Event | None = None
         if route.takes_many:
             self._more = asyncio.Event()
             self._start(self._answer_all)
 
-    # -- what comes ------------------------------------------------------------------------------
+    # -- receiving -------------------------------------------------------------------------------
 
     def data(self, piece: bytes) -> bool:
         try:
@@ -113,7 +113,7 @@ class Exchange:
             raise invalid("the call has more than one message")
 
     def _add(self, piece: bytes) -> bool:
-        """Some bytes of a stream of messages; whether there is room for more."""
+        """Take some bytes of a stream of messages; returns whether there is room for more."""
         waiting = self._messages.whole
         before = len(waiting)
         try:
@@ -155,13 +155,13 @@ class Exchange:
 
     @property
     def is_late(self) -> bool:
-        """Whether its message has not come for longer than a client may stall."""
+        """Whether its message has been missing for longer than a client may stall."""
         stall = self._dispatch.common.limits.stall_seconds
         return self._task is None and time.perf_counter() - self._seen.began > stall
 
     def is_stuck(self, now: float) -> bool:
-        """Whether a message has begun, takes memory, and does not come on as quickly as it must. It
-        is asked once in a while."""
+        """Whether an incomplete message takes memory and arrives too slowly. Called at each
+        periodic check."""
         messages = self._messages
         if messages.is_between or messages.whole or self._stream.is_held_up:
             self._pace = None  # the client may be waiting for us
@@ -172,7 +172,7 @@ class Exchange:
         return False
 
     def stop(self) -> None:
-        """The server stops: a stream that is silent must not hold that up."""
+        """Wake a stream that waits for a message: it must not delay the stop of the server."""
         self._wake()
 
     def _wake(self) -> None:
@@ -183,17 +183,17 @@ class Exchange:
         self.cut(Refused(Status.DEADLINE_EXCEEDED, "the call took longer than its client gave it"))
 
     def cut(self, why: Refused) -> None:
-        """End it before its time."""
+        """End the call early, for this reason."""
         if self._is_over or self._is_left or self._cut is not None:
             return
         self._cut = why
         if not self._call_off():
             self._fail(why)
 
-    # -- what it holds ---------------------------------------------------------------------------
+    # -- held bytes ------------------------------------------------------------------------------
 
     def hold(self, count: int) -> None:
-        """So many bytes more are held for it, until it ends."""
+        """Count `count` more bytes as held for the call, until it ends."""
         most = self._dispatch.common.limits.body_bytes
         if count > most:
             raise Refused(Status.RESOURCE_EXHAUSTED, f"a request has at most {most} bytes")
@@ -213,8 +213,8 @@ class Exchange:
         self._task = asyncio.get_running_loop().create_task(self._run(answer))
 
     def _call_off(self) -> bool:
-        """Cancel its task; whether the task will end the call. One that has not come to run yet is
-        over without having run a line."""
+        """Cancel the call's task; returns whether the task will end the call. A task that has not
+        started yet is cancelled without running any code."""
         if self._task is not None:
             self._task.cancel()
         return self._is_entered
@@ -226,7 +226,7 @@ class Exchange:
         except Exception as error:
             self._fail(refusal(error))
         except asyncio.CancelledError:
-            # It may also be something that it waited for: its client is told whatever it was.
+            # What the call awaited may have been cancelled instead: the client gets an error too.
             if not self._is_left:
                 self._fail(self._cut or Refused(Status.CANCELLED, "the call was called off"))
         finally:
@@ -249,7 +249,7 @@ class Exchange:
         await self._answer_many(self._requests())
 
     async def _answer_many(self, given: Any) -> None:
-        """`given`: a message, or all that come."""
+        """Stream the answers to `given`: one message, or an iterator of all messages."""
         stream = self._stream
         assert isinstance(self._route.method, Streaming)
         answers = self._route.method.answer(given, self._call)
@@ -288,7 +288,7 @@ class Exchange:
                 await more.wait()
 
     async def _next(self) -> Any:
-        """The message that came first."""
+        """Take and parse the oldest waiting message."""
         is_compressed, body = self._messages.whole.popleft()
         self._seen.received += len(body)
         if is_compressed:
@@ -304,7 +304,7 @@ class Exchange:
     # -- ends ------------------------------------------------------------------------------------
 
     def _fail(self, told: Refused) -> None:
-        """Say how the call ends."""
+        """End the call with this error."""
         if self._is_over:
             return
         seen = self._seen
@@ -315,7 +315,7 @@ class Exchange:
         refuse(self._stream, told, seen.request_id, has_begun=self._has_begun)
 
     def _finish(self) -> None:
-        """Hold nothing any more and report the call, before its client has the last word."""
+        """Release what the call holds and report it, before the client receives the end."""
         if self._is_over:
             return
         self._is_over = True
@@ -323,13 +323,13 @@ class Exchange:
             self._timer.cancel()
         self._give_back(self._held)
         self._task = self._stream.reader = None
-        self._call = _NO_CALL  # it refers to this, and nothing is to be left to the collector
+        self._call = _NO_CALL  # breaks a reference cycle, so that no garbage collection is needed
         self._dispatch.over(self, self._seen)
         self._stream.left()
 
 
 def refuse(stream: Stream, told: Refused, request_id: str, *, has_begun: bool = False) -> None:
-    """End a call by this."""
+    """End a call with this error."""
     more = [("x-request-id", request_id)]
     if told.retry_after is not None:
         more.append(("grpc-retry-pushback-ms", str(round(told.retry_after * 1000))))

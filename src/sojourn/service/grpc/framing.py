@@ -1,4 +1,4 @@
-"""gRPC in terms of HTTP/2: messages in the bytes of a stream, and how a call begins and ends."""
+"""gRPC over HTTP/2: messages in the bytes of a stream, and the heads and trailers of a call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from urllib.parse import quote
 from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.http2.heads import block
 
-CODINGS = ("identity", "deflate", "gzip")  # of messages that come; ours go as they are
-_SMALL_BYTES = 2**12  # pieces below are put together: each alone would take far more
-_PREFIX = struct.Struct(">BI")  # of a message: whether it is compressed, and its size
+CODINGS = ("identity", "deflate", "gzip")  # of received messages; ours are sent uncompressed
+_SMALL_BYTES = 2**12  # smaller pieces are joined: each alone has a large overhead
+_PREFIX = struct.Struct(">BI")  # before a message: whether it is compressed, and its size
 PREFIX_BYTES = _PREFIX.size
 _STATUS_200 = b"\x88"
 _BEGIN = block(
@@ -21,22 +21,22 @@ _BEGIN = block(
 )  # fmt: skip
 HEAD = _STATUS_200 + _BEGIN
 OK = block(("grpc-status", "0"))
-NO_GRPC = block((":status", "415"))  # what came is HTTP/2, and no call
+NO_GRPC = block((":status", "415"))  # for an HTTP/2 request that is not a gRPC call
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _ENDS = re.compile("^ +| +$")
-_MOST_WORDS = 1000  # characters
-_MOST_ENCODED = 6000  # clients refuse trailers of more than 8 KiB
+_MOST_WORDS = 1000  # characters of an error message
+_MOST_ENCODED = 6000  # bytes of one, encoded; clients refuse trailers of more than 8 KiB
 
 
 def prefixed(message: bytes) -> tuple[bytes, bytes]:
-    """What is sent of a message."""
+    """The message as it is sent: its prefix, and its bytes."""
     return _PREFIX.pack(0, len(message)), message
 
 
 def failed(status: Status, words: str, *more: tuple[str, str]) -> bytes:
-    """Trailers that say how a call has failed."""
+    """The trailers of a failed call."""
     told = _encoded(words[:_MOST_WORDS])
     if len(told) > _MOST_ENCODED:
         told = _encoded(words[: _MOST_WORDS // 2])
@@ -44,13 +44,13 @@ def failed(status: Status, words: str, *more: tuple[str, str]) -> bytes:
 
 
 def _encoded(words: str) -> str:
-    # gRPC leaves spaces as they are, HTTP/2 has none at the ends of a field.
+    # gRPC does not encode spaces, but HTTP/2 forbids them at the ends of a field.
     return _ENDS.sub(lambda spaces: "%20" * len(spaces[0]), quote(words, safe=_PLAIN))
 
 
 @functools.lru_cache(256)
 def seconds_of(timeout: str) -> float:
-    """What a client gives its call, by its `grpc-timeout`."""
+    """The seconds in a `grpc-timeout` field."""
     match = _TIMEOUT.fullmatch(timeout)
     if match is None:
         raise invalid(f"grpc-timeout must be digits and one of HMSmun, not {timeout[:30]!r}")
@@ -58,7 +58,7 @@ def seconds_of(timeout: str) -> float:
 
 
 def coding_of(encoding: str | None) -> str:
-    """How the messages of a call are compressed, by its `grpc-encoding`."""
+    """The compression of a call's messages, from its `grpc-encoding` field."""
     coding = "identity" if encoding is None else encoding.lower()
     if coding not in CODINGS:
         raise Refused(
@@ -68,10 +68,10 @@ def coding_of(encoding: str | None) -> str:
 
 
 class Messages:
-    """Puts the messages of a call together, from bytes as they come."""
+    """Assembles the messages of a call from received bytes."""
 
     def __init__(self, most_bytes: int) -> None:
-        self.whole: deque[tuple[bool, bytes]] = deque()  # whether it is compressed, and its bytes
+        self.whole: deque[tuple[bool, bytes]] = deque()  # whether compressed, and the bytes
         self._most_bytes = most_bytes
         self._prefix = b""
         self._pieces: list[bytes] = []
@@ -79,11 +79,11 @@ class Messages:
 
     @property
     def is_between(self) -> bool:
-        """Whether there is no message that has begun and is not whole."""
+        """Whether no message is incomplete."""
         return not self._prefix
 
     def feed(self, piece: bytes) -> None:
-        """Take some bytes. Raises Refused for a message that cannot be taken."""
+        """Take received bytes. Raises Refused for an invalid or too large message."""
         at = 0
         while at < len(piece):
             if len(self._prefix) < PREFIX_BYTES:

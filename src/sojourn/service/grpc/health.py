@@ -1,4 +1,4 @@
-"""gRPC's own health service: balancers and orchestrators ask it."""
+"""gRPC's standard health service, which load balancers and orchestrators use."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from sojourn.service.grpc.messages import HEALTH
 from sojourn.service.http.router import Role
 
 _LOOK_SECONDS = 1.0
-# Anybody may have one, for ever: they must not be all the calls there can be.
+# Anybody may open a watch and keep it permanently, so watches must not use up all possible calls.
 _MOST_WATCHES = 1024
 _MOST_WATCHES_OF_CONNECTION = 16
 _SERVING, _NOT_SERVING, _UNKNOWN = 1, 2, 3
 
 
 class Health:
-    """Says of the whole server (the empty name) and of each service whether it answers."""
+    """Reports whether the whole server (the empty name) and each service answers."""
 
     def __init__(
         self, is_ready: Callable[[], bool], services: Collection[str], stops: asyncio.Event
     ) -> None:
         self._is_ready = is_ready
         self._services = {"", *services}
-        self._watches: Counter[str] = Counter()  # by connection
-        self._stops = stops  # set when the server stops: it says so, and ends the watches
+        self._watches: Counter[str] = Counter()  # number of watches by connection
+        self._stops = stops  # set when the server stops: watches report that, and end
 
     def service(self) -> Service:
         return Service(
@@ -51,7 +51,7 @@ class Health:
     async def _watch(self, request: Any, call: Call) -> AsyncIterator[Any]:
         watches, peer = self._watches, call.peer
         if watches[peer] >= _MOST_WATCHES_OF_CONNECTION or watches.total() >= _MOST_WATCHES:
-            # To a client that balances by its watch, any other status says that we are not well.
+            # A client that balances by its watch takes any other status as unhealthy.
             raise Refused(Status.UNIMPLEMENTED, "too many watch it already: ask by Check")
         watches[peer] += 1
         known = request.service in self._services
@@ -71,4 +71,4 @@ class Health:
                     pass
         finally:
             watches[peer] -= 1
-            watches += Counter()  # without those who have none
+            watches += Counter()  # drops connections without watches

@@ -1,4 +1,4 @@
-"""KServe v2 over gRPC, as Triton's clients speak it. Translates only."""
+"""KServe v2 over gRPC, as Triton's clients use it. Translates only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sojourn.service.versions import number_in
 
 
 class KServe:
-    """The service on a handler."""
+    """The KServe service of a handler."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -65,7 +65,7 @@ class KServe:
                     error_message=str(error), infer_response=failed
                 )
 
-    # -- what there is ---------------------------------------------------------------------------
+    # -- the server and its models ---------------------------------------------------------------
 
     async def _server_live(self, request: Any, call: Call) -> Any:
         return KSERVE.ServerLiveResponse(live=True)

@@ -1,4 +1,4 @@
-"""gRPC's own reflection service: tools ask it what can be called here."""
+"""gRPC's standard reflection service, by which tools find the services and methods here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sojourn.service.grpc.messages import POOL, File
 
 
 class Reflection:
-    """Describes services, under one of the two names that clients know reflection by."""
+    """Describes the services, under one of the two names of the reflection service."""
 
     def __init__(self, file: File, services: Collection[str]) -> None:
         self._file = file
@@ -51,7 +51,7 @@ class Reflection:
             raise KeyError("messages here have no extensions")
 
     def _put_files(self, file: Any, response: Any) -> None:
-        """The file and all that it imports, so that a client need not ask again."""
+        """Put the file and all its imports into the response: the client need not ask again."""
         waiting, seen = [file], {}
         while waiting:
             found = waiting.pop()
@@ -62,8 +62,8 @@ class Reflection:
 
 
 def _file_with(symbol: str) -> Any:
-    """The file that declares a message, an enum, a service, or a method: protobuf knows no file of
-    the last. Raises KeyError."""
+    """The file that declares a message, an enum, a service or a method. protobuf finds no file by a
+    method's name, so its service is looked up instead. Raises KeyError."""
     try:
         return POOL.FindFileContainingSymbol(symbol)
     except KeyError:

@@ -1,8 +1,8 @@
-"""TensorFlow's TensorProto as an array, and back.
+"""Conversion of TensorFlow's TensorProto to an array, and back.
 
-Elements come as raw bytes (`tensor_content`) or in a field of their type (`float_val`, ...). Fewer
-of the latter than the shape takes are filled up with the last one, as TensorFlow does it. That is
-memory that nobody has sent, so a client's request is not filled up before it was looked at.
+Elements are raw bytes (`tensor_content`) or values in a field of their type (`float_val`, ...). If
+there are fewer values than the shape needs, the last one fills up the rest, as in TensorFlow. That
+takes memory for bytes that the client never sent, so a request is checked before it is filled up.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from sojourn.service.grpc.elements import as_strings, narrowed
 from sojourn.service.grpc.messages import TENSORS
 from sojourn.values.dtypes import BY_NAME
 
-MOST_FILLED_BYTES = 256 * 2**20  # one value is not blown up to more than a request could carry
+MOST_FILLED_BYTES = 256 * 2**20  # of a filled-up tensor: no more than a request could carry
 STRING = 7
 
 
 @dataclass(frozen=True, slots=True)
 class _Type:
     dtype: np.dtype
-    field: str  # of its values
-    stored: np.dtype  # an element of that field
-    tag: bytes = b""  # of that field, where its elements lie in a message as they do in memory
+    field: str  # name of the field of its values
+    stored: np.dtype  # of an element of that field
+    tag: bytes = b""  # of that field, if it has the same layout in a message as in memory
 
 
 def _types() -> dict[int, _Type]:
@@ -63,7 +63,7 @@ _NUMBERS = {kind.dtype: number for number, kind in _TYPES.items()}
 
 
 def number_of(dtype: str) -> int:
-    """TensorFlow's number for a dtype by its name in a signature; 0 for any."""
+    """TensorFlow's number of the dtype that a signature names; 0 for any dtype."""
     if dtype == "string":
         return STRING
     known = BY_NAME.get(dtype)
@@ -71,10 +71,10 @@ def number_of(dtype: str) -> int:
 
 
 def to_array(proto: Any, name: str, short: dict[str, int] | None = None) -> np.ndarray:
-    """The array of an input. It may lie on the message's own bytes.
+    """Convert an input to an array, which may share the message's own bytes.
 
-    With `short`, one that has to be filled up is noted there, with the bytes that it will have, and
-    has no memory yet: only its dtype and shape are right.
+    With `short`, an array that must be filled up is noted there, with the bytes that it will have.
+    It has no memory yet: only its dtype and shape are right.
     """
     shape = checked_shape([dim.size for dim in proto.tensor_shape.dim], name)
     if proto.tensor_shape.unknown_rank:
@@ -109,7 +109,7 @@ def _elements(proto: Any, kind: _Type, name: str) -> np.ndarray:
         return stored.view(kind.dtype)
     if kind.field == "half_val":
         return narrowed(stored, np.dtype(np.uint16), name).view(kind.dtype)
-    if kind.dtype.names:  # quantized: a record of one number
+    if kind.dtype.names:  # quantized: a record with one number
         return narrowed(stored, kind.dtype[0], name).view(kind.dtype)
     return narrowed(stored, kind.dtype, name)
 
@@ -128,7 +128,7 @@ def _filled(
         )
     last: Any = elements[-1] if len(elements) else b"" if is_text else 0
     size = count * elements.dtype.itemsize
-    if is_text:  # here it is one, but for the worker each is written out
+    if is_text:  # the filled elements share one object here, but the worker gets a copy of each
         size += (count - len(elements)) * len(last)
     if size > MOST_FILLED_BYTES:
         raise invalid(f"input {name!r}: shape {list(shape)} is too large to be filled up")
@@ -150,7 +150,7 @@ def _strings(proto: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
 
 
 def _split(content: bytes, count: int, name: str) -> list[bytes]:
-    """Strings in one: all their lengths as varints, then all of them."""
+    """Split packed strings: all their lengths as varints, then all their bytes."""
     lengths, at = [], 0
     for _ in range(min(count, len(content))):
         length = shift = 0
@@ -171,7 +171,7 @@ def _split(content: bytes, count: int, name: str) -> list[bytes]:
 
 
 def from_array(array: np.ndarray, proto: Any, name: str) -> None:
-    """Write an array into a message, its elements in the field of their type: clients read that."""
+    """Write an array into a message, in the field of its type, which clients read."""
     for size in array.shape:
         proto.tensor_shape.dim.add().size = size
     if array.dtype.kind in "OSU":
@@ -182,7 +182,7 @@ def from_array(array: np.ndarray, proto: Any, name: str) -> None:
     if number is None:
         raise Refused(Status.UNIMPLEMENTED, f"output {name!r}: {array.dtype} cannot be sent")
     kind = _TYPES[number]
-    if kind.field == "float8_val":  # TensorFlow's own clients read not all of them from there
+    if kind.field == "float8_val":  # TensorFlow's clients do not read all of these types there
         proto.tensor_content = array.tobytes()
     elif kind.tag:
         raw = array.tobytes()
@@ -193,7 +193,7 @@ def from_array(array: np.ndarray, proto: Any, name: str) -> None:
             flat = flat.view(np.uint16)
         elif kind.dtype.names:
             flat = flat.view(kind.dtype[0])
-        elif flat.dtype.kind == "V":  # int4 and its like
+        elif flat.dtype.kind == "V":  # int4 and similar types
             flat = flat.astype(np.int32)
         getattr(proto, kind.field).extend(flat.tolist())
     proto.dtype = number

@@ -26,7 +26,7 @@ _SIGNATURES = "signature_def"
 
 
 class Predictions:
-    """`PredictionService` on a handler."""
+    """The `PredictionService` of a handler."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -71,8 +71,8 @@ class Predictions:
     async def _fill(
         self, request: Any, inputs: dict[str, np.ndarray], short: dict[str, int], call: Call
     ) -> float | None:
-        """Fill up the inputs that came short, now that they are known to fit the signature. Returns
-        by when the request must be answered."""
+        """Check that the inputs with missing elements fit the signature, and fill them up. Returns
+        the deadline of the request."""
         asked = request.model_spec
         found, deadline = await self._handler.signature(
             _ref(asked), asked.signature_name or None, call.deadline
@@ -135,7 +135,7 @@ class Predictions:
 
 
 class Models:
-    """`ModelService` on a handler."""
+    """The `ModelService` of a handler."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -179,12 +179,12 @@ class Models:
             wanted[config.name] = _changed(known[config.name], config)
         await self._handler.serve_only(wanted)
         response = TFSERVING.ReloadConfigResponse()
-        response.status.error_code = 0  # there, and OK
+        response.status.error_code = 0  # makes the field present, with OK
         return response
 
 
 def _changed(rules: ModelRules, config: Any) -> ModelRules:
-    """The rules with what a request may say of them: no path of it is ever used."""
+    """The rules with the changes that a request may make; a path in it is never used."""
     if config.base_path and os.path.abspath(config.base_path) != os.path.abspath(rules.path):
         raise Refused(
             Status.PERMISSION_DENIED, f"{config.name!r}: a request cannot set the base_path"
@@ -219,7 +219,7 @@ def _task(spec: Any, given: list[bytes], call: Call) -> Task:
 
 
 def _examples(given: Any) -> list[bytes]:
-    """What is asked about: examples, each as it would be in a file."""
+    """The request's examples, each serialized as in a file of examples."""
     kind = given.WhichOneof("kind")
     if kind is None:
         raise invalid("a request must have examples")
@@ -231,7 +231,7 @@ def _examples(given: Any) -> list[bytes]:
 
 
 def _spec_of(answer: Answer | Classified | Regressed) -> dict[str, Any]:
-    """Who has answered."""
+    """The model, version and signature that answered."""
     version = {"value": answer.version}
     return {"name": answer.model, "version": version, "signature_name": answer.signature}
 

@@ -1,1 +1,1 @@
-"""HTTP: the connection in `connection.py`, `router.py` finds who answers, the rest translates."""
+"""HTTP: `connection.py` reads and writes, `router.py` finds the route, the rest translates."""

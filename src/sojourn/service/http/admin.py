@@ -1,6 +1,6 @@
 """The admin API: what the commands `ps`, `load`, `unload`, `logs` and `stop` use.
 
-Only for admins. It can be off, or at an address of its own.
+Only for admins. It can be disabled, or have a separate address.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Wish(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Admin:
-    """Translates; the handler, the pool and the server do."""
+    """Translates between HTTP and the handler, the pool and the server, which do the work."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Admin:
         self._reload = reload
 
     def add_to(self, router: Router) -> None:
-        """Have its paths answered."""
+        """Register the routes."""
         for method, path, answer, summary in (
             ("GET", "/admin/status", self.status, "The server, its models and their memory"),
             ("GET", "/admin/logs", self.logs, "The last lines of the log; ?follow=1 for new ones"),
@@ -102,7 +102,7 @@ class Admin:
     async def drain(self, request: Request) -> Response:
         if self._drain is None:
             raise Refused(Status.UNIMPLEMENTED, "the program that has this server must close it")
-        # The answer goes out first.
+        # Not at once, so that the answer is sent first.
         asyncio.get_running_loop().call_soon(self._drain)
         return json_response({"draining": True}, 202)
 

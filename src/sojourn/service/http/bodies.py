@@ -1,4 +1,4 @@
-"""Bodies that came compressed, and never more of them than the limit."""
+"""Decompression of request bodies, within the size limit."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from collections.abc import Callable, Iterator
 from sojourn.process.aside import aside
 from sojourn.service.failures import Refused, Status, invalid
 
-_MOST_PARTS = 10_000  # bgzip makes one of 64 KiB
-_FOLDED_BYTES = 2**14  # from here on a body is decompressed on a thread: it may be much larger
-_MOST_UNFOLDING = 4  # at once
-_FED_BYTES = 2**12  # at once; they may unfold to a thousand times as much
-_SOME_BYTES = 2**22
+_MOST_PARTS = 10_000  # gzip members of one body; bgzip writes one for each 64 KiB
+# Compressed size from which on a thread decompresses a body: the output may be much larger.
+_FOLDED_BYTES = 2**14
+_MOST_UNFOLDING = 4  # bodies that threads decompress at the same time
+_FED_BYTES = 2**12  # of input at a time; the output may be a thousand times as large
+_SOME_BYTES = 2**22  # of output, at least, that are decompressed before they are counted
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
 
 class Unfolding:
-    """Decompresses the bodies of a door: the large ones on threads, and not many of them at once,
-    because what each has not told yet is not counted."""
+    """Decompresses the bodies of a door: large ones on threads, and only a few at the same time,
+    because the bytes that a thread has not reported yet do not count toward the limits."""
 
     def __init__(self, most_bytes: int, too_large: Status = Status.INVALID_ARGUMENT) -> None:
         self._most_bytes = most_bytes
-        self._too_large = too_large  # how a body is refused that unfolds to more
+        self._too_large = too_large  # status for a body that decompresses to more
         self._has_room = asyncio.Semaphore(_MOST_UNFOLDING)
 
     async def whole(self, body: bytes, coding: str, hold: Callable[[int], None]) -> bytes:
-        """The body as it was before its client compressed it. `hold` is told of its bytes as they
-        come: a client need not send much to have a lot."""
+        """Return the decompressed body. `hold` is called with the number of bytes of each part as
+        it is decompressed, because a small compressed body can be very large."""
         unfolding = self._decompressed(body, coding)
         is_small = len(body) < _FOLDED_BYTES
         pieces: list[bytes] = []
@@ -44,7 +45,7 @@ class Unfolding:
             hold(sum(map(len, some)))
 
     def _decompressed(self, body: bytes, coding: str) -> Iterator[bytes]:
-        """The same, in pieces."""
+        """Decompress the body piece by piece."""
         coding = coding.strip().lower()
         if coding in ("", "identity"):
             yield body
@@ -59,7 +60,7 @@ class Unfolding:
 
 
 def _some(pieces: Iterator[bytes]) -> list[bytes]:
-    """The next few MiB of them; nothing at the end."""
+    """Return the next pieces, a few MiB together; an empty list at the end."""
     found: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -72,13 +73,13 @@ def _some(pieces: Iterator[bytes]) -> list[bytes]:
 
 def _unfolded(body: bytes, bits: int, most_bytes: int, too_large: Status) -> Iterator[bytes]:
     at, parts, left = 0, 0, most_bytes
-    while at < len(body):  # a gzip body may be several, one behind the other
+    while at < len(body):  # a gzip body may have several members, one after the other
         parts += 1
         if parts > _MOST_PARTS:
             raise invalid(f"a compressed body has at most {_MOST_PARTS} parts")
         unfolding = zlib.decompressobj(bits)
         while not unfolding.eof:
-            # In pieces, for what is behind a part is copied when the part ends.
+            # In small pieces, because zlib copies all input that follows the end of a part.
             fed = body[at : at + _FED_BYTES]
             if not fed:
                 raise invalid("the compressed body is cut short")

@@ -1,7 +1,7 @@
-"""One client's connection: bytes to requests, responses to bytes, and no more of either than fits.
+"""One client's connection: bytes to requests and responses to bytes, both within limits.
 
 Requests of a connection are answered one after the other, in order. Everything here runs on the
-server's loop. Time is looked at by the door, once in a while for all connections together.
+server's loop. The listener checks the timeouts of all connections together, periodically.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from sojourn.service.http.phases import Phase
 Answering = Callable[[Request], Awaitable[Response]]
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_LINGER_SECONDS = 2.0  # so that a client that still sends reads why it was refused
-_BUSY_SECONDS = 1.0  # a client that has asked within these is expected to ask again ...
-_LAST_SECONDS = 0.2  # ... within these, when the server stops
-_SHOWN_BYTES = 200  # of the path of a request that is refused
-_LARGE_BYTES = 2**14  # from here on a body is not copied behind its head
+_LINGER_SECONDS = 2.0  # between refusal and abort, so that a client still sending reads the reason
+_BUSY_SECONDS = 1.0  # a client whose last request is no older is expected to send another ...
+_LAST_SECONDS = 0.2  # ... within this time, when the server stops
+_SHOWN_BYTES = 200  # of a refused request's path
+_LARGE_BYTES = 2**14  # a body from this size on is not copied behind its head
 _ALSO_TOLD = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}
 
 
 class Connection(asyncio.Protocol):
-    """From the client's coming to its going."""
+    """The protocol of one client, from connect to disconnect."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Connection(asyncio.Protocol):
         self._is_welcome = is_welcome
         self._common = common
         self._heads = heads
-        self._refused = refused  # told of requests that could not be read
-        self._admit = admit  # raises Refused for those whose sender may send nothing large
+        self._refused = refused  # called for requests that could not be read
+        self._admit = admit  # raises Refused if the sender may not send a large body
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
         self._parser = httptools.HttpRequestParser(self)
@@ -65,13 +65,13 @@ class Connection(asyncio.Protocol):
         self._since = 0.0  # when the phase began
         self._peer = ""
         self._incoming = Incoming(common.limits)  # the request that is being read
-        self._held_bytes = 0  # of all its requests that have no answer yet
-        # Requests that have been read.
+        self._held_bytes = 0  # of all requests that have no answer yet
+        # Requests that have been read, and whether the connection stays open after each.
         self._waiting: deque[tuple[Request, bool]] = deque()
         self._serving: asyncio.Task[None] | None = None
         self._is_draining = False
-        self._can_write: asyncio.Event | None = None  # while the client does not read
-        self._unread: Pace | None = None  # at the same time
+        self._can_write: asyncio.Event | None = None  # set while the write buffer is full
+        self._unread: Pace | None = None  # likewise
 
     # -- the transport's calls -------------------------------------------------------------------
 
@@ -130,14 +130,14 @@ class Connection(asyncio.Protocol):
                 self._parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as upgrade:
-                # Read as if it had not offered another protocol: else its body would be none.
+                # Parse the head again without the upgrade: else the parser ignores the body.
                 data = memoryview(data)[upgrade.args[0] :]
                 head = plain_head(self._parser, self._incoming.url, self._incoming.headers)
                 self._parser = httptools.HttpRequestParser(self)
                 self._parser.feed_data(head)
 
     def eof_received(self) -> bool:
-        return False  # a client that sends no more is taken to have left
+        return False  # a client that closes its sending side counts as disconnected
 
     def pause_writing(self) -> None:
         self._can_write = asyncio.Event()
@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         if self._parser.should_upgrade():
-            return  # it comes again, without that wish
+            return  # `_feed` parses the head again, without the upgrade
         self._incoming.check_head()
         if "expect" in self._incoming.headers:
             self._check_sender()
@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
         self._begin(request, self._parser.should_keep_alive())
 
     def _begin(self, request: Request, keeps: bool) -> None:
-        """A request has been read: it is answered as soon as those before it are."""
+        """Answer a complete request as soon as those before it are answered."""
         self._enter(Phase.ANSWER)
         if self._serving is None:
             self._serving = self._loop.create_task(self._serve(request, keeps))
@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
         return request
 
     def _check_sender(self) -> None:
-        """Before a body takes memory that others might need."""
+        """Authorize the sender before the body takes memory that others might need."""
         try:
             self._admit(self._request())
         except Refused as refused:
@@ -217,7 +217,8 @@ class Connection(asyncio.Protocol):
                 response = await self._answer(request)
                 keeps = keeps and not self._is_draining
                 if not isinstance(response.body, bytes):
-                    keeps = keeps and request.takes_chunks  # else the connection's end is its end
+                    # Without chunks only the end of the connection marks the end of the body.
+                    keeps = keeps and request.takes_chunks
                     await self._stream(request, response, response.body, keeps)
                 elif not self._transport.is_closing():
                     self._write(request, response, response.body, keeps)
@@ -235,7 +236,7 @@ class Connection(asyncio.Protocol):
                 if len(self._waiting) == self._limits.pipelined - 1:
                     self._transport.resume_reading()
         except Exception:
-            self.abort()  # rather than let the client wait for an answer that does not come
+            self.abort()  # rather than let the client wait for an answer that never arrives
             raise
         finally:
             self._serving = None
@@ -245,7 +246,7 @@ class Connection(asyncio.Protocol):
             self._leave_if_idle()
 
     def _hold(self, count: int) -> None:
-        """So many bytes of bodies more are held."""
+        """Count `count` more bytes of bodies as held."""
         self._held_bytes += count
         try:
             self._common.hold(count)
@@ -253,7 +254,7 @@ class Connection(asyncio.Protocol):
             raise Refusal(refused.status.http, str(refused)) from None
 
     def _give_back(self, count: int) -> None:
-        """So many bytes of bodies are not held any more."""
+        """Count `count` bytes of bodies as no longer held."""
         self._held_bytes -= count
         self._common.give_back(count)
 
@@ -292,7 +293,7 @@ class Connection(asyncio.Protocol):
     # -- ends ------------------------------------------------------------------------------------
 
     def _refuse(self, status: int, why: str) -> None:
-        """Answer what cannot be read with this, and read no more."""
+        """Answer a request that cannot be read with this status, and stop reading."""
         if self._serving is not None:  # answers before this one are still under way
             self._is_draining = True
             self.phase = Phase.OVER
@@ -306,8 +307,8 @@ class Connection(asyncio.Protocol):
         self._finish()
 
     def _finish(self) -> None:
-        """Everything was said. What the client still sends is thrown away for a moment: else the
-        kernel takes back what it has not read yet."""
+        """Close after the last answer. If the client may still be sending, its bytes are discarded
+        for a moment: else the kernel resets the connection, and the unread answer is lost."""
         is_reading = self.phase not in (Phase.IDLE, Phase.ANSWER) or bool(self._waiting)
         self._enter(Phase.OVER)
         self._waiting.clear()
@@ -319,8 +320,8 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def drain(self) -> None:
-        """Answer the request that has begun to come, or else the one that comes in a moment: a
-        client that asks all the time has sent it already. Its answer says that it is the last."""
+        """Answer the request that is being received, or one that arrives within a moment: a busy
+        client may have sent it already. The answer says that the connection closes."""
         self._is_draining = True
         was_busy = self._common.now - self._since < _BUSY_SECONDS
         self._loop.call_later(_LAST_SECONDS if was_busy else 0, self._leave_if_idle)
@@ -331,7 +332,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """End it now."""
+        """Close the connection at once."""
         self._transport.abort()
 
     # -- time ------------------------------------------------------------------------------------
@@ -342,18 +343,18 @@ class Connection(asyncio.Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Of answers that the client has not taken yet."""
+        """Bytes of answers that the client has not taken yet."""
         return self._transport.get_write_buffer_size()
 
     def look(self, now: float) -> None:
-        """Cut the client off if it takes too long."""
+        """Disconnect the client if a time limit has passed."""
         limits = self._limits
         seconds = now - self._since
         if self._unread is not None:
             if self._unread.is_too_slow(now, -self._transport.get_write_buffer_size(), limits):
                 self.abort()
         elif len(self._waiting) >= limits.pipelined:
-            self._since = now  # we do not read: it is not the client who is slow
+            self._since = now  # reading is paused: the client is not the slow one
         elif self.phase is Phase.HEAD and seconds > limits.header_seconds:
             self._refuse(408, f"a head takes at most {limits.header_seconds:g} s")
         elif self.phase is Phase.BODY:

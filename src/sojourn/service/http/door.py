@@ -1,4 +1,4 @@
-"""The HTTP door: it listens, keeps the connections in bounds, and has requests answered."""
+"""The HTTP door: it listens, limits the connections, and passes requests to their routes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Observer = Callable[[Request, Response, float], None]
 
 
 class HttpDoor:
-    """Listens at `address`, such as `127.0.0.1:8501`, from `start` to `stop`."""
+    """A listener at `address`, such as `127.0.0.1:8501`, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class HttpDoor:
         self._heads = KnownHeads()
         self._unfolding = Unfolding(self._common.limits.body_bytes)
         self._listener = Listener(address, self._common, tls, self._connection)
-        self.observers: list[Observer] = []  # told of every answer and the seconds it took
+        self.observers: list[Observer] = []  # called with every answer and its seconds
 
     @property
     def connections(self) -> int:
@@ -50,11 +50,11 @@ class HttpDoor:
         return len(self._listener.connections)
 
     async def start(self, handler: Handler) -> str:
-        """Listen; returns the address, with the port that was picked."""
+        """Listen, and return the address with the actual port."""
         return await self._listener.start()
 
     async def stop(self, grace: float) -> None:
-        """Take no more requests, and give those that are under way `grace` seconds."""
+        """Accept no more requests, and give those under way `grace` seconds to finish."""
         await self._listener.stop(grace)
 
     def _connection(self) -> Connection:
@@ -71,7 +71,7 @@ class HttpDoor:
     # -- requests --------------------------------------------------------------------------------
 
     async def answer(self, request: Request) -> Response:
-        """The response to one request, whatever happens."""
+        """Return the response to one request; every error becomes a response too."""
         began = time.perf_counter() if self.observers else 0.0
         request.request_id = request_id(request.headers.get("x-request-id"))
         try:
@@ -103,14 +103,14 @@ class HttpDoor:
             self._gate.admit(Role.INFER, request.path, request.headers, request.peer)
 
     def _refused(self, request: Request, response: Response) -> None:
-        """A request was refused before it had been read."""
+        """Report to the observers a request that was refused before it had been read."""
         request.request_id = request_id(None)
         response.headers = {**response.headers, "x-request-id": request.request_id}
         for observer in self.observers:
             observer(request, response, 0.0)
 
     async def _unfolded(self, request: Request, route: Route) -> Response:
-        """The response to a request whose body is to be decompressed."""
+        """Decompress the request's body, and return the response."""
         common, held = self._common, 0
 
         def hold(count: int) -> None:
@@ -130,7 +130,7 @@ class HttpDoor:
         if methods:
             allowed = ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
             return json_response({"error": f"this takes {allowed}"}, 405, allow=allowed)
-        # As TensorFlow Serving has it.
+        # The same status and words as TensorFlow Serving.
         status = 400 if request.path.startswith("/v1/") else 404
         return json_response(
             {"error": f"Malformed request: {request.method} {request.path}"}, status

@@ -1,7 +1,7 @@
-"""Who may ask for what, before anything is done.
+"""Authorization: checks whether a client may use a route, before anything is done.
 
-Without tokens there is only the client's address to go by, and two can borrow it: a web page that
-a user of this machine has open, and a proxy. What came through one of them counts as not local.
+Without tokens only the client's address identifies a client, and two others can send requests from
+it: a web page that a user of this machine has open, and a proxy. Their requests count as not local.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _OF_PROXIES = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 
 class Gate:
-    """Decides by the token, the client's address and the way the request came."""
+    """Authorizes requests by token, client address, and whether a proxy or web page sent them."""
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens  # replaced as a whole when they are read again
 
     def check(self, request: Request, route: Route) -> None:
-        """Raise Refused unless this request may have this route."""
+        """Raise Refused unless this request may use this route."""
         if not self._is_for_all(route.role):
             what = f"{route.method} {route.pattern}"
             self.admit(route.role, what, request.headers, request.peer)
 
     def admit(self, needed: Role, what: str, headers: Mapping[str, str], peer: str | None) -> None:
-        """Raise Refused unless who sent these headers from there may have what needs this role."""
+        """Raise Refused unless the client at `peer` that sent these headers has this role."""
         if self._is_for_all(needed):
             return
         tokens = self.tokens
@@ -52,7 +52,7 @@ class Gate:
 
 
 def _is_direct(headers: Mapping[str, str]) -> bool:
-    """Whether neither a proxy nor a page of another site had a hand in it."""
+    """Whether the request came neither through a proxy nor from a page of another site."""
     if any(name in headers for name in _OF_PROXIES):
         return False
     host = headers.get("host", "")
@@ -64,8 +64,8 @@ def _is_direct(headers: Mapping[str, str]) -> bool:
 
 @functools.lru_cache(64)
 def _is_of_this_machine(host: str) -> bool:
-    """False for a name that somebody may have pointed here so that a page of theirs is of our
-    origin (DNS rebinding)."""
+    """Whether the host is localhost or an IP address. False for any other name: an attacker may
+    have pointed it here, so that their page has our origin (DNS rebinding)."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -1,4 +1,4 @@
-"""The heads of responses as bytes, and the names in the heads of requests."""
+"""The heads of responses as bytes, and a cache of the heads of requests."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from httptools import HttpRequestParser
 
 from sojourn.service.http.messages import Request, Response
 
-UNASKED_BYTES = 2**16  # of a body are read before it is asked who sends them
-_REMEMBERED = 256  # heads
-_LONGEST_REMEMBERED = 1024  # bytes
-_UNUSUAL = frozenset({"expect", "upgrade", "transfer-encoding"})  # heads with one are read anew
+UNASKED_BYTES = 2**16  # of a body, read before the sender is authorized
+_REMEMBERED = 256  # cached heads
+_LONGEST_REMEMBERED = 1024  # bytes of a cached head
+_UNUSUAL = frozenset({"expect", "upgrade", "transfer-encoding"})  # such heads are not cached
 BODILESS = frozenset({204, 304})
-NAMES: dict[bytes, str] = {}  # of headers, as they came, in lower case
+NAMES: dict[bytes, str] = {}  # header names as received, and in lower case
 _NAMES_REMEMBERED = 256
 _OF_UPGRADES = ("connection", "http2-settings", "upgrade")
 _REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
 
 
 class KnownHeads:
-    """Heads that the parser has read, byte by byte as they came, and what it made of each: clients
-    send the same again and again. Only of requests with small bodies that came whole."""
+    """A cache from the exact bytes of a head to the request parsed from it: clients send the same
+    head repeatedly. Only for requests with small bodies that arrived in one piece."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[bytes, Request]] = {}
 
     def whole(self, data: bytes) -> tuple[bytes, Request] | None:
-        """The URL and the request if this is one with such a head, whole and nothing else. Only
-        for what comes between requests."""
+        """The URL and the request if `data` is exactly one request with a cached head. Only for
+        data that is received between requests."""
         end = data.find(b"\r\n\r\n") + 4
         known = self._known.get(data[:end])
         if known is None:
@@ -43,10 +43,10 @@ class KnownHeads:
         return url, request
 
     def note(self, data: bytes, url: bytes, request: Request, size: int) -> None:
-        """This ended with a request that the parser has read, whose body had so many bytes."""
+        """Cache the head in `data`, which ended with a parsed request of a body of `size` bytes."""
         end = len(data) - size
         if end > _LONGEST_REMEMBERED or data.find(b"\r\n\r\n") + 4 != end:
-            return  # it came in parts, or with others
+            return  # the request arrived in parts, or together with others
         headers = request.headers
         is_plain = headers.get("content-length") == str(size) and not _UNUSUAL & headers.keys()
         if is_plain and request.takes_chunks and size <= UNASKED_BYTES:
@@ -57,7 +57,7 @@ class KnownHeads:
 
 
 def head_of(request: Request, response: Response, keeps: bool, length: int | None) -> bytes:
-    """Everything before the body, which has so many bytes; None: it comes in pieces."""
+    """The head of a response whose body has `length` bytes; None if the body is streamed."""
     lines = _first_line(response.status)
     if length is None:
         lines += f"content-type: {response.content_type}\r\n"
@@ -66,7 +66,7 @@ def head_of(request: Request, response: Response, keeps: bool, length: int | Non
         lines += f"content-type: {response.content_type}\r\ncontent-length: {length}\r\n"
     if not keeps:
         lines += "connection: close\r\n"
-    elif "connection" in request.headers:  # clients of HTTP/1.0 keep it only if they read this
+    elif "connection" in request.headers:  # HTTP/1.0 clients keep the connection only with this
         lines += "connection: keep-alive\r\n"
     for name, value in response.headers.items():
         lines += f"{name}: {value}\r\n"
@@ -79,7 +79,7 @@ def _first_line(status: int) -> str:
 
 
 def new_name(name: bytes) -> str:
-    """The name of a header in lower case; those that come again are remembered."""
+    """Return the header name in lower case, and cache it."""
     key = name.decode("latin-1").lower()
     if len(NAMES) < _NAMES_REMEMBERED:
         NAMES[name] = key
@@ -87,7 +87,7 @@ def new_name(name: bytes) -> str:
 
 
 def plain_head(parser: HttpRequestParser, url: bytes, headers: Mapping[str, str]) -> bytes:
-    """The head of a request as it came, but for the wish to go on in another protocol."""
+    """The head of a request as received, without the fields that ask for a protocol upgrade."""
     kept = {name: value for name, value in headers.items() if name not in _OF_UPGRADES}
     if "close" in headers.get("connection", "").lower():
         kept["connection"] = "close"

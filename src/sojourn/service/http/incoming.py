@@ -1,4 +1,4 @@
-"""A request while it is read, within the limits of its size. Pure: bytes are passed in."""
+"""A request while it is received, within the size limits. No I/O: bytes are passed in."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import cast
 from sojourn.service.http.heads import NAMES, new_name
 from sojourn.service.http.limits import Limits
 
-_SMALL_BYTES = 2**10  # pieces of a body below are put together: each alone would take far more
+_SMALL_BYTES = 2**10  # smaller pieces of a body are joined: each alone has a large overhead
 
 
 class Refusal(Exception):
-    """A request that cannot be read on: the status and why."""
+    """A request that must not be read any further: the status and the reason."""
 
 
 class Incoming:
-    """What has come of one request."""
+    """What has been received of one request."""
 
     __slots__ = (
         "_head_bytes", "_header_count", "_limits", "_looked_bytes", "_moved_bytes", "_named_bytes",
@@ -27,15 +27,15 @@ class Incoming:
         self.url = b""
         self.headers: dict[str, str] = {}
         self._header_count = 0
-        self._named_bytes = 0  # of its headers so far
-        self._head_bytes = 0  # of everything, as long as it is not complete
+        self._named_bytes = 0  # of names and values of headers so far
+        self._head_bytes = 0  # received while the head or a trailer is incomplete
         self._pieces: list[bytes | bytearray] = []
         self.body_bytes = 0
-        self._moved_bytes = -1  # of the body, when more of it came last: at first the head did
-        self._looked_bytes = 0  # of the body, at the last look that found it quick enough
+        self._moved_bytes = -1  # `body_bytes` when the body last grew; -1 while the head is read
+        self._looked_bytes = 0  # `body_bytes` at the last check that found it quick enough
 
     def add_header(self, name: bytes, value: bytes, *, is_trailer: bool) -> None:
-        """One more. What a trailer says was not there when the request was let in."""
+        """Add a header. A trailer counts but is dropped: the request was authorized without it."""
         self._header_count += 1
         if self._header_count > self._limits.headers:
             raise Refusal(431, f"a request has at most {self._limits.headers} headers")
@@ -45,11 +45,11 @@ class Incoming:
         key = NAMES.get(name) or new_name(name)
         text = value.decode("latin-1")
         headers = self.headers
-        # One that is there twice is a list, by the rules of HTTP.
+        # Duplicate headers form a list, by the rules of HTTP.
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def check_head(self) -> None:
-        """The head is complete. Raises Refusal if no body may follow it."""
+        """Check the complete head. Raises Refusal if no body may follow."""
         limits, headers = self._limits, self.headers
         if len(self.url) + self._named_bytes > limits.header_bytes:
             raise Refusal(431, f"a head has at most {limits.header_bytes} bytes")
@@ -62,13 +62,13 @@ class Incoming:
             raise Refusal(417, "the only expectation that can be met is 100-continue")
 
     def count(self, count: int) -> None:
-        """Some of its body comes."""
+        """Count bytes of the body. Raises Refusal if the body is too large."""
         self.body_bytes += count
         if self.body_bytes > self._limits.body_bytes:
             raise self._too_large()
 
     def add(self, piece: bytes) -> None:
-        """Some of its body has come."""
+        """Add a piece of the body."""
         pieces = self._pieces
         if len(piece) >= _SMALL_BYTES or not pieces:
             pieces.append(piece)
@@ -78,13 +78,13 @@ class Incoming:
             pieces.append(bytearray(piece))
 
     def take_body(self) -> bytes:
-        """All of it, which is not kept here any more."""
+        """Return the whole body, and drop it here."""
         pieces, self._pieces = self._pieces, []
         return cast(bytes, pieces[0]) if len(pieces) == 1 else b"".join(pieces)
 
     def count_unread(self, count: int, *, is_body: bool) -> None:
-        """So many bytes more have come. Bounds what the parser keeps by itself: a head that is not
-        complete, or a trailer."""
+        """Count `count` received bytes. This limits what the parser buffers by itself: an
+        incomplete head, or a trailer."""
         if is_body and self.body_bytes != self._moved_bytes:
             self._moved_bytes, self._head_bytes = self.body_bytes, 0
             return
@@ -93,7 +93,7 @@ class Incoming:
             raise Refusal(431, f"a head has at most {self._limits.header_bytes} bytes")
 
     def is_quick(self, seconds: float) -> bool:
-        """Whether its body came quickly enough in these, since the last look that found it so."""
+        """Whether the body moved fast enough in the `seconds` since the last successful check."""
         is_quick = self.body_bytes - self._looked_bytes >= self._limits.slowest_bytes * seconds
         if is_quick:
             self._looked_bytes = self.body_bytes

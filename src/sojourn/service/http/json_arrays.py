@@ -1,4 +1,4 @@
-"""Numbers and strings of JSON bodies as arrays, and arrays as JSON."""
+"""Conversion of the numbers and strings of JSON bodies to arrays, and of arrays to JSON."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _NOT_AN_ARRAY = "the lists are ragged, or nested too deeply"
 
 @dataclass(slots=True)
 class Parsed:
-    """A part of a body that has been parsed, because NaN or Infinity is in it."""
+    """A part of a body that is parsed already, because the body has NaN or Infinity."""
 
     value: Any
 
 
 def parsed(body: bytes | msgspec.Raw | Parsed) -> Any:
-    """What a body says. NaN and Infinity are numbers, as TensorFlow Serving has it."""
+    """Parse a body. NaN and Infinity are numbers, as in TensorFlow Serving."""
     if isinstance(body, Parsed):
         return body.value
     try:
@@ -42,7 +42,7 @@ def _lenient(body: bytes, error: Exception) -> Any:
         refuse_json(error)
     try:
         values = json.loads(body)
-        if b"\\u" in body:  # halves of characters, which no answer could repeat
+        if b"\\u" in body:  # raises for lone surrogates, which no answer could contain
             json.dumps(values, ensure_ascii=False).encode()
         return values
     except (ValueError, RecursionError) as second:
@@ -50,7 +50,7 @@ def _lenient(body: bytes, error: Exception) -> Any:
 
 
 def refuse_json(error: Exception) -> NoReturn:
-    """Say what is wrong with a body that is not JSON."""
+    """Raise the error for a body that is not JSON."""
     why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
     raise invalid(f"JSON Parse Error: {why}") from None
 
@@ -58,7 +58,7 @@ def refuse_json(error: Exception) -> NoReturn:
 def from_data(
     data: msgspec.Raw | Parsed, dtype: np.dtype, shape: tuple[int, ...], name: str
 ) -> np.ndarray:
-    """The array of this shape whose elements are listed, flat or in nested lists."""
+    """Build the array of this shape from its elements, listed flat or in nested lists."""
     if not isinstance(data, Parsed):
         if dtype.kind == "f":
             array = fractions(data, dtype, 1)
@@ -68,13 +68,13 @@ def from_data(
             try:
                 return shaped(as_array(_integers.decode(data), dtype, name), shape, name)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass  # nested, or no integers
+                pass  # nested lists, or not integers
     values = parsed(data)
     return shaped(as_array(values, dtype, name), shape, name)
 
 
 def shaped(array: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """The array in the shape that was said: its elements may be listed flat."""
+    """Return the array in the declared shape; its elements may be listed flat."""
     if array.shape == shape:
         return array
     if array.ndim > 1 or array.size != math.prod(shape):
@@ -85,7 +85,7 @@ def shaped(array: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
 
 
 def as_array(values: Any, dtype: np.dtype, name: str) -> np.ndarray:
-    """Nested lists as an array of this dtype, every element unchanged but for rounding."""
+    """Convert nested lists to an array of this dtype; elements change by rounding only."""
     try:
         if dtype.kind == "O":
             return _strings(values)
@@ -96,7 +96,7 @@ def as_array(values: Any, dtype: np.dtype, name: str) -> np.ndarray:
         if array.dtype.kind == "O" and types <= {int, float}:  # integers beyond 64 bits
             array = np.asarray(values, np.float64)
         if dtype.kind in "iu" and types == {int}:
-            # Raises where one does not fit.
+            # Raises if an integer does not fit.
             return array if array.dtype == dtype else np.asarray(values, dtype)
         if dtype.kind != "b" and bool in types:
             raise ValueError(f"booleans where {dtype} is expected")
@@ -113,7 +113,7 @@ def as_array(values: Any, dtype: np.dtype, name: str) -> np.ndarray:
 
 
 def as_anything(values: Any, name: str) -> np.ndarray:
-    """Nested lists as an array of what they hold."""
+    """Convert nested lists to an array of the dtype that their elements imply."""
     try:
         array = _asarray(values)
         return _strings(values) if array.dtype.kind in "OUS" else array
@@ -129,7 +129,8 @@ def _asarray(values: Any) -> np.ndarray:
 
 
 def _types(values: Any) -> set[type]:
-    """Of all elements of nested lists: numpy takes true for 1, and large integers for fractions."""
+    """The types of all elements of nested lists. numpy hides some of them: it converts true to 1,
+    and large integers to floating point."""
     if not isinstance(values, list):
         return {type(values)}
     if values and isinstance(values[0], list):
@@ -146,7 +147,7 @@ def _kind(array: np.ndarray) -> str:
 
 
 def _strings(values: Any) -> np.ndarray:
-    """Strings and {"b64": ...} objects as an array of bytes."""
+    """Convert strings and {"b64": ...} objects to an array of bytes."""
     shape: list[int] = []
     inner = values
     while isinstance(inner, list):
@@ -174,7 +175,7 @@ def _collect(values: Any, shape: list[int], depth: int, flat: list[bytes]) -> No
 
 
 def element(value: Any) -> bytes:
-    """One string: text, or bytes in base64."""
+    """Return one string as bytes; it is given as text, or as base64."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
@@ -184,8 +185,8 @@ def element(value: Any) -> bytes:
 
 
 def listed(array: np.ndarray, *, as_base64: bool = False) -> Any:
-    """The array as nested lists that JSON can hold; strings as text or, where they are none or are
-    to be bytes, as {"b64": ...}."""
+    """Convert the array to nested lists that JSON can hold. Strings become text or, if they are not
+    UTF-8 or `as_base64` is set, {"b64": ...}."""
     kind = array.dtype.kind
     if kind in "OSU":
         return _listed_strings(array.tolist(), as_base64)
@@ -197,9 +198,9 @@ def listed(array: np.ndarray, *, as_base64: bool = False) -> Any:
 def _plain_numbers(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind != "V":
         return array
-    if array.dtype.names:  # quantized: a record of one number
+    if array.dtype.names:  # quantized: a record with one number
         return np.asarray(array[array.dtype.names[0]])
-    return array.astype(np.float32)  # bfloat16 and its like
+    return array.astype(np.float32)  # bfloat16 and similar types
 
 
 def _listed_strings(value: Any, as_base64: bool) -> Any:
@@ -209,19 +210,19 @@ def _listed_strings(value: Any, as_base64: bool) -> Any:
     if not as_base64:
         try:
             return raw.decode()
-        except UnicodeDecodeError:  # with signs in place of them, they would be other bytes
+        except UnicodeDecodeError:  # replacement characters would change the bytes
             pass
     return {"b64": base64.b64encode(raw).decode()}
 
 
 def is_plain(array: np.ndarray) -> bool:
-    """Whether JSON proper can hold it: it knows no NaN and no infinity."""
+    """Whether standard JSON, which has no NaN or infinity, can hold the array."""
     array = _plain_numbers(array)
     return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def encoded(value: Any, is_plain: bool) -> bytes:
-    """`value` as JSON; with NaN and Infinity written as such where there are any."""
+    """Encode `value` as JSON; NaN and Infinity, if any, are written by these names."""
     if is_plain:
         return msgspec.json.encode(value)
     return json.dumps(value, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""The KServe v2 protocol (Open Inference Protocol) with its binary extension, in HTTP."""
+"""The KServe v2 protocol (Open Inference Protocol) with its binary extension, over HTTP."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ HEADER_LENGTH = bodies.HEADER_LENGTH.lower()
 
 
 class KServe:
-    """Translates; the handler does."""
+    """Translates between HTTP and the handler, which does the work."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
     def add_to(self, router: Router) -> None:
-        """Have its paths answered."""
+        """Register the routes."""
         router.add("GET", "/v2", self.server, role=Role.ANYBODY, summary="Server metadata")
         router.add("GET", "/v2/health/live", self.live, role=Role.ANYBODY, summary="Is it alive?")
         router.add("GET", "/v2/health/ready", self.ready, role=Role.ANYBODY, summary="Is it ready?")
@@ -62,7 +62,7 @@ class KServe:
 
     async def model_ready(self, request: Request) -> Response:
         ref = ref_of(request)
-        self._handler.catalogue.resolve(ref)  # one that is not there is not found
+        self._handler.catalogue.resolve(ref)  # raises "not found" for a model that does not exist
         is_ready = self._handler.is_ready(ref)
         answer = {"name": ref.name, "ready": is_ready}
         return json_response(answer, 200 if is_ready else 503)
@@ -118,7 +118,7 @@ class KServe:
         return bodies.response(answer, asked)
 
     async def _infer_raw(self, request: Request) -> Response:
-        """The body is the only input's data and nothing else; so is the answer."""
+        """Run a model whose only input is the whole body; the answer's outputs are raw too."""
         ref = ref_of(request)
         call, deadline = await self._handler.signature(ref)
         signature = call.spec
@@ -140,7 +140,7 @@ def ref_of(request: Request) -> ModelRef:
     return _ref(parts["name"], parts.get("version"))
 
 
-@functools.lru_cache(1024)  # most come again and again
+@functools.lru_cache(1024)  # most names are requested repeatedly
 def _ref(name: str, version: str | None) -> ModelRef:
     if version is None or version == "":
         return ModelRef(name)

@@ -1,7 +1,7 @@
-"""The bodies of KServe's inference requests and responses: JSON, and raw tensors behind it.
+"""The bodies of KServe's inference requests and responses: JSON, and raw tensors after it.
 
-Clients that send raw tensors send the same head again and again, and get the same one back: heads
-that were seen are remembered.
+Clients that send raw tensors send the same JSON head repeatedly and receive the same one back, so
+parsed and encoded heads are cached.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sojourn.service.http.messages import Response
 from sojourn.service.inference import Answer, check_parameters, keep_alive_of
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
-_REMEMBERED = 256  # heads
-_LONGEST_REMEMBERED = 4096  # bytes
+_REMEMBERED = 256  # cached heads
+_LONGEST_REMEMBERED = 4096  # bytes of a cached head
 _NOTHING = memoryview(b"")
-_LONGEST_TIMEOUT = 10**12  # microseconds: more is for ever
+_LONGEST_TIMEOUT = 10**12  # microseconds; a longer timeout counts as none
 
 
 class _Input(msgspec.Struct, gc=False):
@@ -41,7 +41,7 @@ class _Output(msgspec.Struct, gc=False):
 
 class _Body(msgspec.Struct, gc=False):
     inputs: list[_Input]
-    id: str | None = None  # as some clients send it
+    id: str | None = None  # some clients send null
     parameters: dict[str, Any] | None = None
     outputs: list[_Output] | None = None
 
@@ -50,7 +50,7 @@ _bodies = msgspec.json.Decoder(_Body)
 
 
 class Asked:
-    """What the head of a request says, checked."""
+    """The checked content of a request's head."""
 
     __slots__ = ("_inputs", "_raws", "_wants_raw", "id", "keep_alive", "outputs", "seconds")
 
@@ -72,7 +72,7 @@ class Asked:
             dtype = datatypes.dtype_of(each.datatype, name)
             shape = datatypes.checked_shape(each.shape, name)
             size = _size(each)
-            # Numbers that lie there as they do in memory.
+            # Raw numbers with the same layout as in memory.
             is_plain = dtype.kind in "iuf" and size == math.prod(shape) * dtype.itemsize != 0
             self._inputs.append((name, each.datatype, dtype, shape, size, is_plain, each.data))
             if name in names:
@@ -80,16 +80,16 @@ class Asked:
             names.add(name)
 
     def is_raw(self, output: str) -> bool:
-        """Whether this output goes behind the JSON."""
+        """Whether this output is sent raw, after the JSON."""
         return self._raws.get(output, self._wants_raw)
 
     @property
     def has_data(self) -> bool:
-        """Whether an input is in the head itself."""
+        """Whether the head itself contains an input's data."""
         return any(size is None for *_, size, _, _ in self._inputs)
 
     def arrays(self, raw: memoryview) -> dict[str, np.ndarray]:
-        """The inputs, of which some lie in these bytes, one behind the other."""
+        """The inputs; those that are not in the head are in `raw`, one after the other."""
         arrays: dict[str, np.ndarray] = {}
         at = 0
         for name, datatype, dtype, shape, size, is_plain, data in self._inputs:
@@ -113,12 +113,12 @@ _asked_before: dict[bytes, Asked] = {}
 
 
 def in_json(body: bytes) -> tuple[Asked, memoryview]:
-    """A request that is all JSON; nothing lies behind it."""
+    """Read a request that is all JSON; no raw bytes follow."""
     return Asked(_parsed(body)), _NOTHING
 
 
 def in_bytes(body: bytes, header_length: str) -> tuple[Asked, memoryview]:
-    """A request whose tensors, or some, lie behind its head; and the bytes there."""
+    """Read a request with raw tensors after its head; returns the head and the raw bytes."""
     if not (header_length.isascii() and header_length.isdigit() and len(header_length) < 19):
         raise invalid(f"{HEADER_LENGTH} must be between 0 and the length of the body")
     length = int(header_length)
@@ -147,7 +147,7 @@ def _parsed(text: bytes) -> _Body:
 
 
 def _with_special_numbers(text: bytes) -> _Body:
-    """A body with NaN or Infinity, which JSON proper does not know and other servers take."""
+    """Read a body with NaN or Infinity, which standard JSON lacks but other servers accept."""
     values = json_arrays.parsed(text)
     try:
         arrays = [each.pop("data", None) for each in values["inputs"]]
@@ -160,7 +160,7 @@ def _with_special_numbers(text: bytes) -> _Body:
 
 
 def _seconds(timeout: Any) -> float | None:
-    """The client's timeout, which it gives in microseconds."""
+    """Convert the client's timeout from microseconds to seconds."""
     if timeout is None or timeout == 0:
         return None
     if type(timeout) is not int or timeout < 0:
@@ -193,7 +193,7 @@ def _is_true(parameters: dict[str, Any], name: str, default: bool) -> bool:
     return value
 
 
-RAW = Asked(_Body([], parameters={"binary_data_output": True}))  # by a request without a head
+RAW = Asked(_Body([], parameters={"binary_data_output": True}))  # for a request without a head
 
 
 # -- responses -----------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ _heads_before: dict[Any, tuple[bytes, dict[str, str]]] = {}
 
 
 def response(answer: Answer, asked: Asked) -> Response:
-    """The outputs, each where the client wants it."""
+    """Return the response with each output in the form that the client asked for."""
     outputs = answer.outputs
     pieces: dict[str, bytes] = {}
     key: list[Any] = [answer.model, answer.version]
@@ -226,7 +226,7 @@ def response(answer: Answer, asked: Asked) -> Response:
 
 
 def _head_before(head: bytes) -> tuple[bytes, dict[str, str]]:
-    """A head with raw tensors behind it, and the header that says where they begin."""
+    """A head that raw tensors follow, and the HTTP header that says where they begin."""
     return head, {HEADER_LENGTH: str(len(head))}
 
 

@@ -1,4 +1,4 @@
-"""What one client may take of the server: bytes, connections and time."""
+"""Limits on what one client may use of the server: bytes, connections and time."""
 
 from __future__ import annotations
 
@@ -10,45 +10,46 @@ from sojourn.service.failures import Refused, Status
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Beyond these a client is refused or cut off. Sizes in bytes, times in seconds."""
+    """Limits beyond which a client is refused or cut off. Sizes in bytes, times in seconds."""
 
-    body_bytes: int = 256 * 2**20  # also of what a compressed one unfolds to
-    # Of all requests that are read or wait for their answer, and of answers that are not read.
+    body_bytes: int = 256 * 2**20  # one body, also after decompression
+    # All requests that are being read or wait for their answer, plus answers not yet read.
     bodies_bytes: int = 2 * 2**30
     header_bytes: int = 32 * 2**10
     headers: int = 100
     connections: int = 4096
-    pipelined: int = 32  # requests of one connection that wait; more are not read
+    pipelined: int = 32  # waiting requests of one connection; at this number reading pauses
     idle_seconds: float = 75.0  # a connection without a request
     header_seconds: float = 10.0  # from the first byte of a request to the end of its head
-    stall_seconds: float = 20.0  # a body or an answer that moves by less than the slowest rate
-    slowest_bytes: int = 1024  # a second, of a body that comes or an answer that is read
+    stall_seconds: float = 20.0  # how long a body or an answer may be below the slowest rate
+    slowest_bytes: int = 1024  # lowest rate of an incoming body or an outgoing answer, per second
 
 
 class Common:
-    """What all connections of a door have in common: their limits, the time, what they hold."""
+    """State shared by all connections of a door: limits, time, and bytes held."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.held_bytes = 0  # of requests that are read or wait for their answer
-        self.unread_bytes = 0  # of answers, when time was last looked at
-        self.now = time.monotonic()  # coarse: whoever looks at the connections looks at the clock
+        self.held_bytes = 0  # of requests that are being read or wait for their answer
+        self.unread_bytes = 0  # of answers, at the last periodic check
+        self.now = time.monotonic()  # coarse: updated by the periodic check of the connections
 
     def hold(self, count: int, besides: int = 0) -> None:
-        """So many bytes more are held. Raises Refused if they are too many; they count all the
-        same, until they are given back. What the request holds `besides` does not count here."""
+        """Count `count` more bytes as held. Raises Refused if the total is too large; the bytes
+        count even then, until they are given back. The bytes `besides`, which the same request
+        holds already, are left out of the comparison."""
         self.held_bytes += count
         most = max(self.limits.bodies_bytes, self.limits.body_bytes)
         if self.held_bytes + self.unread_bytes - besides > most:
             raise Refused(Status.UNAVAILABLE, "the server holds as many requests as it can", 1.0)
 
     def give_back(self, count: int) -> None:
-        """So many bytes are not held any more."""
+        """Count `count` bytes as no longer held."""
         self.held_bytes -= count
 
 
 class Pace:
-    """Whether bytes move as quickly as they have to. It is looked at once in a while."""
+    """Measures whether bytes move at the required rate; checked periodically."""
 
     __slots__ = ("_count", "_since")
 
@@ -57,7 +58,7 @@ class Pace:
         self._count = count
 
     def is_too_slow(self, now: float, count: int, limits: Limits) -> bool:
-        """`count` grows with what has moved."""
+        """Whether the rate was too low for too long. `count` grows with the bytes that moved."""
         seconds = now - self._since
         if count - self._count >= limits.slowest_bytes * seconds:
             self._since, self._count = now, count

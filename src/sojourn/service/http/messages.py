@@ -1,4 +1,4 @@
-"""A request as it came, and a response as it goes."""
+"""A received request, and a response to send."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 @dataclass(slots=True)
 class Request:
-    """One request, its body complete and decompressed. Names of headers are in lower case."""
+    """One request, with its body complete and decompressed. Header names are in lower case."""
 
     method: str
     path: str
@@ -19,20 +19,20 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     peer: str = ""  # the client's address
-    parts: Mapping[str, str] = field(default_factory=dict)  # of the path, by the route's names
-    route: str = ""  # the pattern that it was found by
+    parts: Mapping[str, str] = field(default_factory=dict)  # of the path, by the pattern's names
+    route: str = ""  # the pattern that matched
     request_id: str = ""
-    size: int = 0  # of the body as it came, in bytes
-    takes_chunks: bool = True  # a client of HTTP/1.0 does not know them
+    size: int = 0  # of the body as received, in bytes
+    takes_chunks: bool = True  # false for HTTP/1.0, which has no chunked transfer coding
 
     def parameters(self) -> dict[str, str]:
-        """The query's parameters; of one that is there twice, the last."""
+        """The query's parameters; the last value of a duplicate one."""
         return {key: values[-1] for key, values in parse_qs(self.query).items()}
 
 
 @dataclass(slots=True)
 class Response:
-    """What goes back; a body that is an iterator is sent in pieces as they come."""
+    """A response; a body that is an iterator is streamed piece by piece."""
 
     status: int = 200
     body: bytes | AsyncIterator[bytes] = b""
@@ -41,5 +41,5 @@ class Response:
 
 
 def json_response(value: object, status: int = 200, **headers: str) -> Response:
-    """`value` as JSON."""
+    """Return a response with `value` as JSON."""
     return Response(status, msgspec.json.encode(value), headers=headers)

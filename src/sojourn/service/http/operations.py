@@ -1,4 +1,4 @@
-"""What those who run a server ask it: is it alive, is it ready, its numbers, its routes."""
+"""Endpoints for operators: liveness, readiness, metrics and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sojourn.session.metrics import CONTENT_TYPE, Family, metrics, text
 
 
 class Operations:
-    """Answers from memory, but for the numbers of sessions: a thread measures those."""
+    """Answers from memory, except for the metrics of sessions, which a thread measures."""
 
     def __init__(self, handler: Handler, families: Callable[[], Iterable[Family]]) -> None:
         self._handler = handler
@@ -21,7 +21,7 @@ class Operations:
         self._scrape: asyncio.Task[str] | None = None
 
     def add_to(self, router: Router) -> None:
-        """Have its paths answered. Probes carry no tokens, so that is for anybody."""
+        """Register the routes. Probes carry no tokens, so anybody may use most of them."""
         self._router = router
         anybody, infer = Role.ANYBODY, Role.INFER
         router.add("GET", "/healthz", self.alive, role=anybody, summary="Is it alive?")
@@ -39,7 +39,7 @@ class Operations:
         return Response(503, b"not ready\n", "text/plain; charset=utf-8", {"retry-after": "1"})
 
     async def metrics(self, request: Request) -> Response:
-        # Those who ask at the same time share one measurement.
+        # Concurrent requests share one measurement.
         if self._scrape is None or self._scrape.done():
             self._scrape = asyncio.create_task(asyncio.to_thread(metrics))
         of_sessions = await asyncio.shield(self._scrape)

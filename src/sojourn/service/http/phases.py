@@ -1,4 +1,4 @@
-"""What a connection waits for."""
+"""The phases of a connection."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ class Phase(enum.Enum):
     HEAD = enum.auto()  # the rest of its head
     BODY = enum.auto()  # the rest of its body
     ANSWER = enum.auto()  # the answer, or the client to read it
-    OVER = enum.auto()  # the client to go
+    OVER = enum.auto()  # the client to disconnect

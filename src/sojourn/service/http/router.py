@@ -1,4 +1,4 @@
-"""Which function answers which path."""
+"""Routes: which function answers which path."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from urllib.parse import unquote
 from sojourn.service.http.messages import Request, Response
 
 Answering = Callable[[Request], Awaitable[Response]]
-_REMEMBERED = 1024  # paths, whose names come from clients
+_REMEMBERED = 1024  # cached paths; limited because clients choose the names in them
 
 
 class Role(enum.Enum):
-    """Who may ask. An admin may ask everything."""
+    """The role that a route needs. An admin may use every route."""
 
     ANYBODY = 0
     INFER = 1
@@ -24,7 +24,7 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A method, a pattern such as `/v2/models/{name}/infer`, and who may ask for it."""
+    """A method, a pattern such as `/v2/models/{name}/infer`, its function and the role needed."""
 
     method: str
     pattern: str
@@ -34,7 +34,8 @@ class Route:
 
 
 class Router:
-    """Routes by method and path. A part of a path is text without a slash, percent-decoded."""
+    """Finds routes by method and path. A named part matches text without a slash or colon, and is
+    percent-decoded."""
 
     def __init__(self) -> None:
         self.routes: list[Route] = []
@@ -51,7 +52,7 @@ class Router:
         role: Role = Role.INFER,
         summary: str = "",
     ) -> None:
-        """Have `answer` called for this method and pattern."""
+        """Register `answer` for this method and pattern."""
         self._add(Route(method, pattern, answer, role, summary))
 
     def _add(self, route: Route) -> None:
@@ -63,7 +64,7 @@ class Router:
             self._fixed[route.method, route.pattern] = route
 
     def split(self, role: Role) -> Router:
-        """Give up the routes that need this role, to a router that is returned."""
+        """Move the routes that need this role to a new router, and return it."""
         routes, apart = self.routes, Router()
         self.routes, self._fixed, self._others = [], {}, []
         self._found.clear()
@@ -72,8 +73,8 @@ class Router:
         return apart
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
-        """The route for this path and its parts, or None. HEAD is answered as GET is."""
-        found = self._found.get((method, path))  # most paths come again and again
+        """The route for this path and the path's parts, or None. HEAD uses the route of GET."""
+        found = self._found.get((method, path))  # cached: most paths are requested repeatedly
         if found is None:
             found = self._search(method, path)
             if found is not None:
@@ -95,14 +96,14 @@ class Router:
         return None
 
     def methods(self, path: str) -> list[str]:
-        """The methods that this path has: none means that there is no such path."""
+        """The methods of this path; empty if no such path exists."""
         path = _without_host(path)
         fixed = [method for method, known in self._fixed if known == path]
         return fixed + [route.method for pattern, route in self._others if pattern.fullmatch(path)]
 
 
 def _without_host(path: str) -> str:
-    """The path of a whole URL too, as proxies are asked."""
+    """The path alone, also of an absolute URL, which clients send to proxies."""
     if "://" in path and not path.startswith("/"):
         return "/" + path.partition("://")[2].partition("/")[2]
     return path

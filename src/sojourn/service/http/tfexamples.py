@@ -18,7 +18,7 @@ from sojourn.service.http.tfserving import ref_of
 
 
 async def answer_classify(handler: Handler, request: Request) -> Response:
-    """`{"results": [[[label, score], ...], ...]}`, a list for each example."""
+    """Answer `{"results": [[[label, score], ...], ...]}`, with a list for each example."""
     found = await classify(handler, _task(request))
     results = [
         list(zip((label for label, _ in row), _floats([score for _, score in row]), strict=True))
@@ -29,14 +29,14 @@ async def answer_classify(handler: Handler, request: Request) -> Response:
 
 
 async def answer_regress(handler: Handler, request: Request) -> Response:
-    """`{"results": [value, ...]}`, one for each example."""
+    """Answer `{"results": [value, ...]}`, with a value for each example."""
     found = await regress(handler, _task(request))
     values = _floats(found.values)
     return Response(200, json_arrays.encoded({"results": values}, all(map(math.isfinite, values))))
 
 
 def _floats(values: list[float]) -> Any:
-    """As numbers of 32 bits, which is what TensorFlow Serving has of them."""
+    """Round the values to float32, the type that TensorFlow Serving uses for them."""
     with np.errstate(over="ignore"):
         return in_few_digits(np.array(values, np.float32)).tolist()
 

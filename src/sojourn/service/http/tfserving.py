@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST API: predict in rows and columns, status and metadata."""
+"""TensorFlow Serving's REST API: predict by rows or columns, status and metadata."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ class _Predict(msgspec.Struct, gc=False):
     signature_name: str = ""
     instances: msgspec.Raw = msgspec.Raw()
     inputs: msgspec.Raw = msgspec.Raw()
-    keep_alive: float | str | None = None  # not in TensorFlow Serving; as Ollama has it
+    keep_alive: float | str | None = None  # not in TensorFlow Serving; the same as in Ollama
 
 
 _predicts = msgspec.json.Decoder(_Predict)
 
 
 class TfServing:
-    """Translates; the handler does."""
+    """Translates between HTTP and the handler, which does the work."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
     def add_to(self, router: Router) -> None:
-        """Have its paths answered."""
+        """Register the routes."""
         for model in _MODELS:
             router.add("POST", f"{model}:predict", self.predict, summary="Run a model")
             router.add("POST", f"{model}:classify", self.classify, summary="Label examples")
@@ -71,7 +71,7 @@ class TfServing:
 
     async def predict(self, request: Request) -> Response:
         ref = ref_of(request)
-        self._handler.catalogue.resolve(ref)  # a model that is not there counts before its body
+        self._handler.catalogue.resolve(ref)  # a missing model is reported before body errors
         asked = _parsed(request.body)
         signature_name = asked.signature_name or None
         call, deadline = await self._handler.signature(ref, signature_name)
@@ -106,7 +106,7 @@ class TfServing:
 
         return await answer_regress(self._handler, request)
 
-    # -- what there is ---------------------------------------------------------------------------
+    # -- status and metadata ---------------------------------------------------------------------
 
     async def status(self, request: Request) -> Response:
         ref = ref_of(request)
@@ -169,7 +169,7 @@ def _parsed(body: bytes) -> _Predict:
     except msgspec.ValidationError as error:
         raise invalid(f"JSON Parse Error: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # What JSON proper lacks is read by another parser, and written as JSON proper has it.
+        # NaN and Infinity, which standard JSON lacks, need another parser.
         values = json_arrays.parsed(body)
         if not isinstance(values, dict):
             raise invalid("the body must be a JSON object") from None
@@ -189,7 +189,7 @@ def _parsed(body: bytes) -> _Predict:
 
 
 def _from_rows(raw: msgspec.Raw, signature: Signature) -> dict[str, np.ndarray]:
-    """Instances: a list with one value for each row, or one object of values by their names."""
+    """Read `instances`: a list with, for each row, one value or one object of values by name."""
     if len(signature.inputs) == 1:
         ((name, spec),) = signature.inputs.items()
         array = _numbers(raw, spec)
@@ -211,7 +211,7 @@ def _from_rows(raw: msgspec.Raw, signature: Signature) -> dict[str, np.ndarray]:
 
 
 def _from_columns(raw: msgspec.Raw, signature: Signature) -> dict[str, np.ndarray]:
-    """Inputs: the value of the only input, or an object of values by their names."""
+    """Read `inputs`: the value of the only input, or an object of values by name."""
     if len(signature.inputs) == 1:
         ((name, spec),) = signature.inputs.items()
         array = _numbers(raw, spec)
@@ -225,7 +225,7 @@ def _from_columns(raw: msgspec.Raw, signature: Signature) -> dict[str, np.ndarra
 
 
 def _numbers(raw: msgspec.Raw, spec: TensorSpec) -> np.ndarray | None:
-    """The quick way, for lists of fractions; None if it is something else, or of another shape."""
+    """The fast path for lists of floating-point numbers; None for other values or shapes."""
     dtype = BY_NAME.get(spec.dtype)
     rank = len(spec.shape or ())
     if dtype is None or dtype.kind != "f" or not rank:
@@ -238,7 +238,7 @@ def _array(values: Any, spec: TensorSpec, name: str) -> np.ndarray:
     if spec.dtype == STRING:
         return json_arrays.as_array(values, np.dtype(object), name)
     dtype = BY_NAME.get(spec.dtype)
-    if dtype is None:  # a function, which takes anything
+    if dtype is None:  # a Python function, which takes any dtype
         return json_arrays.as_anything(values, name)
     return json_arrays.as_array(values, dtype, name)
 

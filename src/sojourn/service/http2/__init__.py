@@ -1,7 +1,7 @@
-"""HTTP/2 (RFC 9113), as much of it as gRPC needs: one side, the server's; no push, no priorities.
+"""The part of HTTP/2 (RFC 9113) that gRPC needs: the server side, without push or priorities.
 
-`reading` puts frames together from the bytes of a client, `connection` says what they mean and
-keeps streams and clients in bounds, `sending` writes what the client has room for, `stream` is one
-exchange, `heads` reads and writes the fields before and behind its bytes, `frames` packs. What the
-bytes mean is up to whoever made the connection.
+`reading` assembles frames from a client's bytes, `connection` interprets them and limits streams
+and clients, `sending` writes what the client's flow control allows, `stream` is one exchange,
+`heads` reads and writes heads and trailers, `frames` packs frames. The owner of the connection
+interprets the bytes of the streams.
 """

@@ -1,7 +1,7 @@
-"""One client's connection: bytes to streams, and what a client may take of the server in bounds.
+"""One client's connection: turns bytes into streams, and limits what the client may use.
 
-Everything runs on the server's loop. Time is looked at by the door, once in a while for all
-connections together.
+Everything runs on the server's loop. The listener checks the timeouts of all connections together,
+periodically.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from sojourn.service.http2.reading import LARGEST_FRAME, FrameReader
 from sojourn.service.http2.sending import Sender
 from sojourn.service.http2.stream import Reader, Stream, Streams
 
-_STREAM_WINDOW = 2**20  # what a client may send on a stream before it is told that more is welcome
-_WINDOW = 2**24  # the same of all its streams together
-_BUSY_SECONDS = 1.0  # a client that has asked within these may be asking again right now
-_SECONDS_TO_HEAR = 0.2  # that we go away
-_LINGER_SECONDS = 2.0  # so that a client that still sends reads why the connection ends
-# Frames that ask for work and say nothing, and streams that break a rule: how many a client may
-# send at once, how many more whenever time is looked at, and for each frame of DATA that it gets.
+_STREAM_WINDOW = 2**20  # bytes that a client may send on one stream before a WINDOW_UPDATE
+_WINDOW = 2**24  # the same for all its streams together
+_BUSY_SECONDS = 1.0  # a client whose last request is no older may be sending another
+_SECONDS_TO_HEAR = 0.2  # between announcing the end with GOAWAY and refusing new streams
+_LINGER_SECONDS = 2.0  # before closing, so that a client still sending reads why we close
+# Limit on frames that cost work but carry no data, and on streams that break a rule: how many a
+# client may send at once, how many more at each periodic check, and for each DATA frame sent to it.
 _CREDIT = 10_000
 _CREDIT_AT_A_LOOK = 500
-_CREDIT_FOR_DATA = 2  # as some clients give room for each, on the stream and on the connection
+_CREDIT_FOR_DATA = 2  # some clients send two WINDOW_UPDATEs for each: stream and connection
 
 
 class Door(Protocol):
-    """Whose connections they are."""
+    """The owner of the connections."""
 
     common: Common
-    most_streams: int  # of one connection, at once
+    most_streams: int  # of one connection, at the same time
 
     def welcome(self, connection: Connection) -> bool:
-        """Whether there is room for one more."""
+        """Register a new connection; returns whether there is room for it."""
 
     def left(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Called when a connection has ended."""
 
     def begun(self, stream: Stream) -> Reader | None:
-        """A request has begun. Returns its reader; None if it has been answered."""
+        """Called when a request begins. Returns its reader; None if it is answered already."""
 
 
 class Connection(asyncio.Protocol):
-    """One client, from its coming to its going."""
+    """The protocol of one client, from connect to disconnect."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
         self.sender = cast(Sender, None)
         self._heads = HeadReader(self._limits.header_bytes)
         self._streams = Streams(door.most_streams)
-        self._gives = 2**16 - 1  # what the client may still send
+        self._gives = 2**16 - 1  # bytes that the client may still send, on all streams
         self._owed = 0
         self._credit = _CREDIT
         self._idle_since = self._left_since = self._common.now
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
             self._end(error.code, str(error))
 
     def pause_writing(self) -> None:
-        """The client does not read: what it asks for meanwhile would only have to wait."""
+        """Pause reading while the client does not read: its new requests would only wait."""
         self.sender.is_full = True
         self._unread = Pace(self._common.now, -self._transport.get_write_buffer_size())
         self._transport.pause_reading()
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
             stream.wake()
 
     def introduced(self) -> None:
-        # Not before: who speaks HTTP/1 would take it for a broken answer.
+        # Not earlier: an HTTP/1 client would take the frames for a broken answer.
         mine = {
             Setting.MAX_CONCURRENT_STREAMS: self._door.most_streams,
             Setting.INITIAL_WINDOW_SIZE: _STREAM_WINDOW,
@@ -169,7 +169,7 @@ class Connection(asyncio.Protocol):
                 self._ended(stream)
 
     def _ended(self, stream: Stream) -> None:
-        """The client has said all of its request."""
+        """Pass on that the client has sent its whole request, after checking its length."""
         stream.has_ended = True
         if stream.head.length not in (None, stream.came) and stream.reader is not None:
             error = StreamError(Code.PROTOCOL_ERROR, "it has not the length that was said")
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         try:
             frames.check(kind, number, content)
             handler = self._handlers.get(kind)
-            if handler is not None:  # the others ask for nothing
+            if handler is not None:  # other types need no action
                 handler(flags, number, content)
         except StreamError as error:
             self._reset(number, error)
@@ -242,10 +242,10 @@ class Connection(asyncio.Protocol):
             if content:
                 raise Http2Error(Code.FRAME_SIZE_ERROR, "it has no content")
             return
-        # Of one that is there twice the last counts: each takes a look at all streams.
+        # Apply only the last of duplicates: applying one may go through all streams.
         for name, value in dict(frames.settings_in(content)).items():
             if name == Setting.INITIAL_WINDOW_SIZE:
-                # All that wait are looked at, and what goes of them was not asked for one by one.
+                # Costs work for each waiting stream, and the DATA it releases earns no credit.
                 self._spend(len(self.sender.waiting))
                 sent = self.sender.count
                 self.sender.resize(value, self._streams.all())
@@ -277,15 +277,15 @@ class Connection(asyncio.Protocol):
     # -- streams ---------------------------------------------------------------------------------
 
     def _finished(self, stream: Stream) -> None:
-        """A stream has been answered."""
-        if not stream.has_ended:  # the client need not send the rest
+        """Close a stream whose answer has been sent."""
+        if not stream.has_ended:  # tell the client not to send the rest
             self._streams.note_cut(stream.number)
             self.sender.write(frames.reset(stream.number, Code.NO_ERROR))
         self._over(stream)
 
     def _fault(self, number: int, error: StreamError, flags: int = 0) -> None:
-        """The client breaks a rule of a stream, which ends it. `flags`: of its head, if it has not
-        begun."""
+        """End a stream on which the client broke a rule. `flags` are those of the stream's head, if
+        it has not begun."""
         self._spend()
         self._reset(number, error, flags)
 
@@ -316,8 +316,8 @@ class Connection(asyncio.Protocol):
         self.forget(stream)
 
     def forget(self, stream: Stream) -> None:
-        """Count a stream no more, if it is over and nobody works on it: one that the client has
-        left may still take what a stream takes."""
+        """Remove a stream that is over, unless its reader is still busy: then it counts, because
+        even a stream that the client has left uses resources."""
         if stream.reader is not None and stream.reader.is_busy():
             return
         if self._streams.remove(stream) and not self._streams:
@@ -328,8 +328,8 @@ class Connection(asyncio.Protocol):
     # -- ends ------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Begin no more streams, and leave when those that there are have been answered. What the
-        client has sent before it hears of it is answered too."""
+        """Announce the end, refuse new streams after a moment, and close when all are answered.
+        Streams that the client begins before it learns of the end are answered too."""
         if self.is_over:
             return
         is_busy = self._streams or self._common.now - self._idle_since < _BUSY_SECONDS
@@ -347,30 +347,30 @@ class Connection(asyncio.Protocol):
                 self._leave()
 
     def _leave(self) -> None:
-        """Say no more. What the client still sends is thrown away for a moment: else the kernel
-        takes back what the client has not read yet."""
+        """Stop sending. The client's bytes are discarded for a moment: else the kernel resets the
+        connection, and what the client has not read yet is lost."""
         self.is_over = True
         self._left_since = self._common.now
         self.sender.end()
 
     def _end(self, code: Code, why: str) -> None:
-        """Say why, and read no more."""
+        """Send the reason, and end the connection."""
         self.sender.write(frames.going_away(self._streams.last, code, why))
         for stream in self._streams.all():
             self._lose(stream)
         self._leave()
 
     def abort(self) -> None:
-        """End it now."""
+        """Close the connection at once."""
         self._transport.abort()
 
     @property
     def unread_bytes(self) -> int:
-        """Of answers that the client has not taken yet."""
+        """Bytes of answers that the client has not taken yet."""
         return self.sender.unread_bytes
 
     def look(self, now: float) -> None:
-        """Cut the client off if it takes too long."""
+        """Disconnect the client, or reset its streams, if a time limit has passed."""
         limits = self._limits
         more = _CREDIT_AT_A_LOOK + _CREDIT_FOR_DATA * self.sender.count
         self._credit = min(_CREDIT, self._credit + more)

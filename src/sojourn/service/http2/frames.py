@@ -1,4 +1,4 @@
-"""Frames as bytes: their numbers, and how those that we send are packed."""
+"""The binary format of frames: constants, packing and unpacking."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOT_HTTP2 = (
 HEAD_BYTES = 9
 LARGEST_WINDOW = 2**31 - 1
 LAST_STREAM = 2**31 - 1
-SMALLEST_FRAME = 2**14  # that everybody takes, until told that they take more
+SMALLEST_FRAME = 2**14  # the limit until a peer announces a larger one
 LARGEST_FRAME = 2**24 - 1
 
 (DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE,
@@ -36,7 +36,7 @@ _NUMBER = struct.Struct(">I")
 
 
 class Setting(enum.IntEnum):
-    """What each side tells the other of itself."""
+    """Parameters of SETTINGS frames."""
 
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
@@ -47,7 +47,7 @@ class Setting(enum.IntEnum):
 
 
 class Code(enum.IntEnum):
-    """Why a stream or a connection ends."""
+    """Error codes: why a stream or a connection ends."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -62,7 +62,7 @@ class Code(enum.IntEnum):
 
 
 class Http2Error(Exception):
-    """The client broke the protocol, or takes more than it may: the connection ends."""
+    """The client broke the protocol or exceeded a limit: the connection ends."""
 
     def __init__(self, code: Code, why: str) -> None:
         super().__init__(why)
@@ -70,70 +70,70 @@ class Http2Error(Exception):
 
 
 class StreamError(Http2Error):
-    """The same of one stream: the others go on."""
+    """The same on one stream: only that stream ends."""
 
 
 def head_at(data: bytes | bytearray, at: int) -> tuple[int, int, int, int]:
-    """Length, type, flags and stream of the frame that begins there."""
+    """Length, type, flags and stream of the frame that begins at `at`."""
     high, low, kind, flags, stream = _HEAD.unpack_from(data, at)
     return high << 16 | low, kind, flags, stream & LAST_STREAM
 
 
 def frame_head(length: int, kind: int, flags: int, stream: int) -> bytes:
-    """What stands before a frame's bytes."""
+    """The header of a frame."""
     return _HEAD.pack(length >> 16, length & 0xFFFF, kind, flags, stream)
 
 
 def frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
-    """A whole frame."""
+    """A complete frame."""
     return frame_head(len(content), kind, flags, stream) + content
 
 
 def settings(values: Mapping[Setting, int]) -> bytes:
-    """A frame that tells the client of us."""
+    """A SETTINGS frame with these values."""
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*item) for item in values.items()))
 
 
 def settings_in(content: bytes) -> Iterator[tuple[int, int]]:
-    """What the client tells of itself."""
+    """The settings in a SETTINGS frame, as numbers and values."""
     if len(content) % _SETTING.size:
         raise Http2Error(Code.FRAME_SIZE_ERROR, "settings have six bytes each")
     return _SETTING.iter_unpack(content)
 
 
 def window_update(stream: int, count: int) -> bytes:
-    """The client may send so many bytes more; on stream 0: on all streams together."""
+    """A frame that lets the client send `count` more bytes; stream 0 is the whole connection."""
     return frame(WINDOW_UPDATE, 0, stream, _NUMBER.pack(count))
 
 
 def reset(stream: int, code: Code) -> bytes:
-    """A stream ends here."""
+    """A frame that ends a stream."""
     return frame(RST_STREAM, 0, stream, _NUMBER.pack(code))
 
 
 def going_away(last: int, code: Code, why: str = "") -> bytes:
-    """The connection ends; streams above `last` have not been looked at."""
+    """A frame that announces the end of the connection; streams above `last` were not handled."""
     return frame(GOAWAY, 0, 0, _NUMBER.pack(last) + _NUMBER.pack(code) + why.encode())
 
 
 def check(kind: int, number: int, content: bytes) -> None:
-    """Raise Http2Error unless a frame stands where it may, and has the size that it must have."""
+    """Raise Http2Error unless the frame type is allowed on the stream and has a valid size."""
     if kind in (_OF_CONNECTIONS if number else _OF_STREAMS):
         raise Http2Error(Code.PROTOCOL_ERROR, f"a frame of type {kind} for stream {number}")
     size = len(content)
     if size != _SIZES.get(kind, size) or (kind == GOAWAY and size < _SMALLEST_GOAWAY):
-        # The priority of a stream is nobody else's.
+        # A bad PRIORITY frame affects only its own stream.
         error = StreamError if kind == PRIORITY else Http2Error
         raise error(Code.FRAME_SIZE_ERROR, f"a frame of type {kind} with {size} bytes")
 
 
 def number_in(content: bytes) -> int:
-    """The content of a frame that is one number of 31 bits."""
+    """The 31-bit number that is the content of a frame."""
     return int(_NUMBER.unpack(content)[0]) & LAST_STREAM
 
 
 def without_padding(content: bytes) -> bytes:
-    """The content of a padded frame."""
+    """The content of a padded frame, without its padding."""
     if not content or content[0] >= len(content):
         raise Http2Error(Code.PROTOCOL_ERROR, "there is more padding than frame")
     return content[1 : len(content) - content[0]]

@@ -1,8 +1,8 @@
-"""Heads: the fields that stand before the bytes of a stream, and those behind them.
+"""Heads and trailers: the header fields before and after the bytes of a stream.
 
-They come compressed, in terms of what the connection has seen before (RFC 7541). A client sends
-the same heads again and again, so what the same bytes meant is remembered, as long as nothing has
-changed what they mean.
+They are compressed with HPACK (RFC 7541), relative to what the connection has seen before. A client
+sends the same heads repeatedly, so decoded heads are cached by their compressed bytes, until a
+change of the compression table changes what those bytes mean.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import hpack
 
 from sojourn.service.http2.frames import Code, Http2Error, StreamError
 
-_REMEMBERED = 64  # heads
-_LARGEST_REMEMBERED = 2**12  # bytes: a few that stand for very much would fill the memory
-# Of the table's size: two at the beginning of a head can make sense, and nothing bounds how many
-# there are. One of them may be in five bytes.
+_REMEMBERED = 64  # cached heads
+_LARGEST_REMEMBERED = 2**12  # bytes of a decoded head: few compressed bytes can mean a huge one
+# More than two changes of the table's size at the beginning of a head. Two can make sense, but
+# nothing else limits their number. The number in a change may take up to five bytes.
 _TOO_MANY_CHANGES = re.compile(rb"(?:[\x20-\x3e]|\x3f[\x80-\xff]{0,4}[\x00-\x7f]){3}")
-NO_TABLE = b"\x20"  # the change to no table at all
-_CHANGES = frozenset(bytes((first,)) for first in range(0x20, 0x40))  # how one begins
-_HARD = 4  # times the limit: beyond, the client is cut off; up to it, only the request refused
+NO_TABLE = b"\x20"  # the change of the table's size to zero
+_CHANGES = frozenset(bytes((first,)) for first in range(0x20, 0x40))  # first bytes of a change
+_HARD = 4  # a head over the limit refuses the request; over so many times it, the connection ends
 _NAME = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
 _NO_TEXT = re.compile(rb"[\0\r\n]")
 _PSEUDO = frozenset({":method", ":scheme", ":path", ":authority"})
@@ -34,18 +34,18 @@ _OF_CONNECTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a client asks for."""
+    """The decoded head of a request."""
 
     method: str = ""
     path: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)  # names in lower case
     count: int = 0  # of fields
     size: int = 0  # in bytes, as HTTP/2 counts them
-    length: int | None = None  # of the body, if the client said so
+    length: int | None = None  # of the body, if the client declared it
 
 
 class HeadReader:
-    """Reads the heads of one connection, in the order in which they come."""
+    """Decodes the heads of one connection, in the order in which they are received."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = _HARD * most_bytes
@@ -53,7 +53,7 @@ class HeadReader:
         self._known: dict[bytes, Head] = {}
 
     def read(self, block: bytes) -> Head:
-        """The head of a request. Raises StreamError if it is malformed."""
+        """Decode the head of a request. Raises StreamError if it is malformed."""
         known = self._known.get(block)
         if known is not None:
             return known
@@ -66,12 +66,12 @@ class HeadReader:
         return head
 
     def read_trailers(self, block: bytes) -> None:
-        """What stands behind a request's bytes. It is not needed, but changes what follows."""
+        """Decode a request's trailers and drop them: they may change the compression table."""
         if any(name.startswith(b":") for name, _ in self._decoded(block)[0]):
             raise StreamError(Code.PROTOCOL_ERROR, "a trailer has no pseudo-header")
 
     def _decoded(self, block: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
-        """The fields, and whether the next ones mean what they meant before."""
+        """Return the fields, and whether the compression table is still the same."""
         if _TOO_MANY_CHANGES.match(block):
             raise Http2Error(
                 Code.COMPRESSION_ERROR, "a head changes its table's size twice at most"
@@ -119,7 +119,7 @@ def _head(read: Iterable[tuple[bytes, bytes]]) -> Head:
         name = raw.decode("latin-1")
         if name in _OF_CONNECTIONS or (name == "te" and value != "trailers"):
             raise StreamError(Code.PROTOCOL_ERROR, f"{name} is a field of HTTP/1")
-        # One that is there twice is a list, by the rules of HTTP.
+        # Duplicate fields form a list, by the rules of HTTP.
         fields[name] = f"{fields[name]}, {value}" if name in fields else value
     for name in _NEEDED:
         if not pseudo.get(name):
@@ -138,7 +138,7 @@ def _head(read: Iterable[tuple[bytes, bytes]]) -> Head:
 
 
 def block(*fields: tuple[str, str]) -> bytes:
-    """Fields in a form that depends on nothing said before, so that it can be kept."""
+    """Encode fields without using the compression table, so that the bytes can be reused."""
     return b"".join(_literal(name.encode(), value.encode("latin-1")) for name, value in fields)
 
 

@@ -1,7 +1,7 @@
-"""What comes from one client: bytes to frames, however they are cut into pieces.
+"""The receiving half of a connection: bytes, in pieces of any size, to frames.
 
-The bytes of DATA frames are handed on as they come, heads when all that continues them is there,
-and other frames when they are whole.
+The bytes of DATA frames are passed on as they are received, heads once all their CONTINUATION
+frames are there, and other frames once they are complete.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ _PRIORITY_BYTES = 5
 
 
 class Receiver(Protocol):
-    """Takes the frames."""
+    """The consumer of the frames."""
 
-    is_over: bool  # it takes no more
+    is_over: bool  # it accepts no more frames
 
     def introduced(self) -> None:
-        """The client speaks HTTP/2."""
+        """The client has sent the HTTP/2 preface."""
 
     def not_http2(self, data: bytes) -> None:
-        """The client began with this."""
+        """The client began with `data` instead of the HTTP/2 preface."""
 
     def begin_data(self, number: int, flags: int, length: int) -> Stream | None:
-        """A DATA frame of this length, with its padding, has begun. Returns the stream that its
-        bytes are for; None to pass them over."""
+        """A DATA frame of this length, including padding, has begun. Returns the stream that its
+        bytes are for; None to skip them."""
 
     def data(self, stream: Stream, piece: bytes, padding: int, is_last: bool) -> None:
-        """Some of its bytes. `is_last`: they end the request."""
+        """Some bytes of the DATA frame. `is_last`: they end the request."""
 
     def head(self, flags: int, number: int, block: bytes) -> None:
-        """A head, compressed."""
+        """A complete head, still compressed."""
 
     def frame(self, kind: int, flags: int, number: int, content: bytes) -> None:
         """Any other frame."""
@@ -65,19 +65,19 @@ class FrameReader:
         self._receiver = receiver
         self._common = common
         self._most_head_bytes = most_head_bytes
-        # Since when there is a frame or a head that is not whole; None: there is none.
+        # When the current incomplete frame or head began; None if there is none.
         self.since: float | None = common.now
-        self._is_introduced = False  # the client has said that it speaks HTTP/2 ...
-        self._is_greeted = False  # ... and told its settings
-        self._tail = bytearray()  # what has come of a frame that is not whole
-        self._needed = 0  # bytes of it to go on
-        self._left = 0  # bytes still to come of a DATA frame ...
+        self._is_introduced = False  # the client has sent the preface ...
+        self._is_greeted = False  # ... and its settings
+        self._tail = bytearray()  # the received part of an incomplete frame
+        self._needed = 0  # length of `_tail` at which parsing can continue
+        self._left = 0  # bytes of a DATA frame not received yet ...
         self._left_for: Stream | None = None  # ... for this stream ...
         self._left_is_last = False  # ... and whether they end its request
-        self._head: tuple[int, int, bytearray] | None = None  # that is to be continued
+        self._head: tuple[int, int, bytearray] | None = None  # waits for CONTINUATION frames
 
     def feed(self, data: bytes) -> None:
-        """Take what has come. Raises Http2Error where the client breaks the protocol."""
+        """Parse received bytes. Raises Http2Error where the client breaks the protocol."""
         if self._tail:
             self._tail += data
             if len(self._tail) < self._needed:
@@ -144,7 +144,7 @@ class FrameReader:
             raise Http2Error(Code.ENHANCE_YOUR_CALM, "the head is too large")
 
     def _go_on_with_data(self, data: bytes, at: int) -> int:
-        """Hand on what is there of a frame's bytes; returns where the next frame begins."""
+        """Pass on the available bytes of a DATA frame; returns the position after them."""
         left, stream = self._left, self._left_for
         piece = data if at == 0 and len(data) <= left else data[at : at + left]
         self._left = left = left - len(piece)
@@ -188,7 +188,7 @@ class FrameReader:
     def _continue_head(self, flags: int, number: int, content: bytes) -> None:
         if self._head is None or self._head[1] != number:
             raise Http2Error(Code.PROTOCOL_ERROR, "no head is to be continued")
-        self._receiver.frame(CONTINUATION, flags, number, b"")  # it counts as one
+        self._receiver.frame(CONTINUATION, flags, number, b"")  # counts against the credit
         first, _, block = self._head
         block += content
         if len(block) > self._most_head_bytes:

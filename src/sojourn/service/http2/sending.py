@@ -1,7 +1,7 @@
-"""What goes to one client: as much as it has said it can take, of each stream and of all.
+"""The sending half of a connection: sends what the windows of stream and connection allow.
 
-What does not fit stays with its stream, in the order in which it is to go. Control frames are small
-and take no room, so they go at once.
+The rest waits in its stream, in order. Control frames are not subject to flow control, so they are
+sent at once.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from sojourn.service.http2.stream import Stream
 
 Piece = bytes | memoryview
-_FIRST_WINDOW = 2**16 - 1  # that every connection begins with
-_FIRST_TABLE = 2**12  # bytes of the table for heads that every connection begins with
-_LARGE_BYTES = 2**16  # from here on what goes together is not copied together
+_FIRST_WINDOW = 2**16 - 1  # bytes, of every new connection
+_FIRST_TABLE = 2**12  # bytes of the compression table of every new connection
+_LARGE_BYTES = 2**16  # from this size on the parts of a write are not joined by copying
 
 
 class Sender:
-    """The sending half of a connection."""
+    """Writes the frames of a connection, within the client's flow control."""
 
     def __init__(
         self,
@@ -45,58 +45,58 @@ class Sender:
         stream_window: int,
         over: Callable[[Stream], None],
     ) -> None:
-        """`over` is told of each stream whose answer has been sent."""
+        """`over` is called for each stream whose answer has been sent."""
         self._transport = transport
         self._common = common
         self._over = over
-        self.stream_window = stream_window  # what the client may send on each stream
-        self.initial = _FIRST_WINDOW  # what it takes of each stream
-        self._takes = _FIRST_WINDOW  # what it takes of all streams together
+        self.stream_window = stream_window  # bytes that the client may send on each stream
+        self.initial = _FIRST_WINDOW  # window of each new stream, in bytes to the client
+        self._takes = _FIRST_WINDOW  # window of the connection, in bytes to the client
         self._largest = frames.SMALLEST_FRAME
-        self.waiting: dict[Stream, None] = {}  # streams that have more than the client takes
-        # Those of them of which it would take more, if it took more of all together: the first is
-        # the next one.
+        self.waiting: dict[Stream, None] = {}  # streams with more data than the windows allow
+        # Those of the waiting streams that only the connection's window holds up; the first is
+        # served next.
         self._queue: dict[Stream, None] = {}
-        self.is_full = False  # the client does not read
+        self.is_full = False  # the write buffer is full: the client does not read
         self._has_ended = False
-        self._change = b""  # of the table for heads, that the next one says
-        self.count = 0  # frames with bytes that were sent
-        # By TLS what is written at once is encrypted at once, and then nothing tells whether the
-        # client reads it.
+        self._change = b""  # of the compression table's size, announced with the next head
+        self.count = 0  # DATA frames sent
+        # With TLS, one write is encrypted as a whole, and then nothing shows whether the client
+        # reads it; so large writes are split.
         self._is_tls = transport.get_extra_info("sslcontext") is not None
         host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
         self.peer = f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
     def write(self, data: bytes) -> None:
-        """Send frames that take no room."""
+        """Send frames that are not subject to flow control."""
         if not self._has_ended and not self._transport.is_closing():
             self._transport.write(data)
 
     def end(self) -> None:
-        """Send nothing more. The client may still be read, if it is not by TLS."""
+        """Send nothing more. Without TLS, receiving from the client is still possible."""
         self._has_ended = True
         if self._transport.is_closing():
             return
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        elif not self.is_full:  # else once it has been read, for then it would seem to stand still
+        elif not self.is_full:  # else closed after the client has read: it would seem stalled
             self._transport.close()
 
     def resume(self) -> None:
-        """The client reads again. What waits has not been slow meanwhile: nobody asked whether
-        there is room for it."""
+        """Continue when the client reads again. The stall timers of waiting streams restart,
+        because meanwhile the client's WINDOW_UPDATEs were not read."""
         self.is_full = False
         for stream in self.waiting:
             self._time(stream)
 
     def grant(self, stream: int, count: int) -> None:
-        """Let the client send so many bytes more."""
+        """Let the client send `count` more bytes."""
         self.write(frames.window_update(stream, count))
 
     # -- streams ---------------------------------------------------------------------------------
 
     def begin(self, stream: Stream, head: bytes) -> None:
-        """Send the head of an answer, and what fits of its bytes."""
+        """Send the head of an answer, and as many of its bytes as the windows allow."""
         is_all = not stream.unsent and stream.trailers == b""
         flags = END_HEADERS | END_STREAM if is_all else END_HEADERS
         parts = self._head(stream, flags, head)
@@ -107,7 +107,7 @@ class Sender:
             self._send(stream, parts)
 
     def go_on(self, stream: Stream) -> None:
-        """Send what fits of a stream."""
+        """Send as many unsent bytes of a stream as the windows allow."""
         self._send(stream, [])
 
     def _send(self, stream: Stream, parts: list[Piece]) -> None:
@@ -116,7 +116,7 @@ class Sender:
             room = min(stream.takes, self._takes, self._largest)
             if room <= 0:
                 break
-            # What is together in a frame is read together.
+            # Pieces share a frame, because the client reads a frame as one.
             picked = _picked(unsent, room)
             size = sum(map(len, picked))
             stream.takes -= size
@@ -168,10 +168,10 @@ class Sender:
     def _time(self, stream: Stream) -> None:
         stream.pace = Pace(self._common.now, -sum(map(len, stream.unsent)))
 
-    # -- what the client says of its room --------------------------------------------------------
+    # -- flow control ----------------------------------------------------------------------------
 
     def more_room(self, count: int, stream: Stream | None) -> None:
-        """The client takes so many bytes more; None: of all streams together."""
+        """Enlarge the window of a stream, or with None that of the connection, by `count` bytes."""
         if stream is not None:
             if not count:
                 raise StreamError(Code.PROTOCOL_ERROR, "a window grows by something")
@@ -187,23 +187,23 @@ class Sender:
         self._takes += count
         while self._queue and self._takes > 0:
             first = next(iter(self._queue))
-            del self._queue[first]  # it lets the others go first next time
+            del self._queue[first]  # goes to the end of the queue, if more is left
             self._continue(first)
 
     def larger_frames(self, size: int) -> None:
-        """The client takes frames of this size."""
+        """Send frames of up to this size, as the client's settings allow."""
         if not frames.SMALLEST_FRAME <= size <= frames.LARGEST_FRAME:
             raise Http2Error(Code.PROTOCOL_ERROR, "no frame may have this size")
         self._largest = size
 
     def resize_table(self, size: int) -> None:
-        """The client keeps a table for heads of at most this size. We use none, but it must be told
-        if it has to make its own smaller."""
+        """Handle the client's limit for its compression table. We do not use the table, but HPACK
+        requires us to confirm a smaller size."""
         if size < _FIRST_TABLE:
             self._change = NO_TABLE
 
     def resize(self, initial: int, streams: list[Stream]) -> None:
-        """The client takes so many bytes of each stream, also of those that there are."""
+        """Set the client's initial window, and adjust the windows of existing streams by it."""
         if initial > LARGEST_WINDOW:
             raise Http2Error(Code.FLOW_CONTROL_ERROR, "the window is too large")
         more, self.initial = initial - self.initial, initial
@@ -220,18 +220,18 @@ class Sender:
             stream.wake()
 
     def forget(self, stream: Stream) -> None:
-        """The stream is over: nothing more of it goes."""
+        """Drop the unsent bytes of a stream that is over."""
         self._wait_no_more(stream)
         stream.unsent.clear()
 
     @property
     def unread_bytes(self) -> int:
-        """What the client has not taken yet, of all streams."""
+        """Bytes that the client has not taken yet, of all streams."""
         waiting = sum(len(piece) for stream in self.waiting for piece in stream.unsent)
         return self._transport.get_write_buffer_size() + waiting
 
     def too_slow(self, now: float) -> list[Stream]:
-        """Streams whose client takes too long to take what is there."""
+        """Waiting streams whose bytes the client takes too slowly."""
         limits = self._common.limits
         return [
             stream
@@ -242,7 +242,7 @@ class Sender:
 
 
 def _picked(unsent: deque[Piece], room: int) -> list[Piece]:
-    """What fits, taken from the front."""
+    """Take up to `room` bytes from the front of `unsent`."""
     picked: list[Piece] = []
     while unsent and room > 0:
         piece = unsent.popleft()
@@ -256,7 +256,7 @@ def _picked(unsent: deque[Piece], room: int) -> list[Piece]:
 
 
 def _together(parts: list[Piece]) -> Iterator[bytes]:
-    """Large pieces of them."""
+    """Join the parts into large pieces."""
     some: list[Piece] = []
     size = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""The exchanges of a connection: what came of each, and what is still to be sent."""
+"""Streams: the exchanges of a connection, with what was received and what is still unsent."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 class Reader(Protocol):
-    """Who reads a stream. It takes the bytes as they come."""
+    """The consumer of a stream's bytes, as they are received."""
 
     def data(self, piece: bytes) -> bool:
-        """Some of the request's bytes. False: no more of them for now, until the stream is told
-        by `taken`."""
+        """Take some of the request's bytes. Returns False if there is no room for more until the
+        reader calls `Stream.taken`."""
 
     def end(self) -> None:
-        """The request is whole."""
+        """The request is complete."""
 
     def lost(self) -> None:
-        """The client has left the stream, or is gone."""
+        """The client has cancelled the stream or disconnected."""
 
     def is_busy(self) -> bool:
-        """Whether it still works on it, though the stream may be gone."""
+        """Whether the reader still works on the request, even if the stream is over."""
 
 
 class Stream:
-    """It is there until both sides have said all that they have to say, or one gives up."""
+    """One exchange, until both sides have sent everything or one of them gives up."""
 
     __slots__ = (
         "_can_go_on", "_connection", "_owed", "_sender", "came", "gives", "has_ended", "head",
@@ -46,31 +46,31 @@ class Stream:
         self.number = number
         self.head = head
         self.reader: Reader | None = None
-        self.has_ended = False  # the client's side
-        self.is_over = False  # our side, and with it all
-        self.came = 0  # bytes of the request
-        self.gives = sender.stream_window  # what the client may still send
-        self._owed = 0  # of what it has sent: it may send as much again
-        self.takes = sender.initial  # what the client can still take; below zero: less than that
+        self.has_ended = False  # the client has sent everything
+        self.is_over = False  # the whole exchange has ended
+        self.came = 0  # received bytes of the request
+        self.gives = sender.stream_window  # bytes that the client may still send
+        self._owed = 0  # consumed bytes that no WINDOW_UPDATE has returned to the client yet
+        self.takes = sender.initial  # bytes that the client can still take; can be negative
         self.unsent: deque[bytes | memoryview] = deque()
-        self.trailers: bytes | None = None  # behind what is unsent
-        self.pace: Pace | None = None  # while the client takes nothing
+        self.trailers: bytes | None = None  # to send after `unsent`
+        self.pace: Pace | None = None  # while the stream waits for window
         self._can_go_on: asyncio.Event | None = None
 
     @property
     def peer(self) -> str:
-        """Who is at the other end."""
+        """The client's address."""
         return self._sender.peer
 
     @property
     def is_held_up(self) -> bool:
-        """Whether nothing is read, as the client does not read either."""
+        """Whether reading is paused because the client does not read its answers."""
         return self._sender.is_full
 
-    # -- what comes ------------------------------------------------------------------------------
+    # -- receiving -------------------------------------------------------------------------------
 
     def read(self, piece: bytes, padding: int = 0) -> None:
-        """Some of the request's bytes have come."""
+        """Pass received bytes of the request to the reader."""
         if self.reader is not None:
             self.came += len(piece)
             self._owed += len(piece) + padding
@@ -78,7 +78,7 @@ class Stream:
                 self.taken()
 
     def taken(self) -> None:
-        """The reader is done with all that has come."""
+        """The reader has consumed all received bytes: let the client send more."""
         if not self.has_ended and not self.is_over:
             window, owed = self._sender.stream_window, self._owed
             if owed >= window // 2:
@@ -86,34 +86,34 @@ class Stream:
                 self.gives += owed
                 self._sender.grant(self.number, owed)
 
-    # -- what goes -------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------
 
     def answer(self, head: bytes, body: Sequence[bytes], trailers: bytes) -> None:
-        """Everything at once. Head and trailers are compressed already."""
+        """Send a whole answer. Head and trailers are compressed already."""
         if not self.is_over:
             self.trailers = trailers
             self.unsent.extend(filter(None, body))
             self._sender.begin(self, head)
 
     def begin(self, head: bytes) -> None:
-        """The head of an answer whose bytes follow."""
+        """Send the head of an answer whose bytes follow."""
         if not self.is_over:
             self._sender.begin(self, head)
 
     def send(self, pieces: Sequence[bytes]) -> None:
-        """Some bytes of an answer."""
+        """Send some bytes of an answer."""
         if not self.is_over:
             self.unsent.extend(filter(None, pieces))
             self._sender.go_on(self)
 
     def finish(self, trailers: bytes) -> None:
-        """No more bytes."""
+        """End the answer with these trailers."""
         if not self.is_over:
             self.trailers = trailers
             self._sender.go_on(self)
 
     async def sent(self) -> None:
-        """Returns once the client has room for more."""
+        """Wait until all bytes are sent and the client can take more, or the stream is over."""
         while not self.is_over and (self.unsent or self._sender.is_full):
             if self._can_go_on is None:
                 self._can_go_on = asyncio.Event()
@@ -121,24 +121,24 @@ class Stream:
             await self._can_go_on.wait()
 
     def left(self) -> None:
-        """Its reader works on it no more."""
+        """The reader has stopped working on the request."""
         if self.is_over:
             self._connection.forget(self)
 
     def wake(self) -> None:
-        """There may be room."""
+        """Wake `sent` to check again."""
         if self._can_go_on is not None:
             self._can_go_on.set()
 
 
 class Streams:
-    """The streams of a connection that are not over, or whose reader still works, by number."""
+    """The streams of a connection, by number, that are not over or whose reader is busy."""
 
     def __init__(self, most: int) -> None:
-        self.last = 0  # the highest that the client has begun
+        self.last = 0  # the highest number that the client has used
         self._there: dict[int, Stream] = {}
-        # Streams that we have ended before the client had: it may have sent more of them before it
-        # hears of it, and meanwhile have had as many others ended and begun as there may be.
+        # Streams that we ended before the client did. The client may send more frames for one until
+        # it learns of that, and meanwhile up to `most` others may end and as many begin.
         self._cut: dict[int, None] = {}
         self._most_cut = 2 * most
 
@@ -146,15 +146,15 @@ class Streams:
         return len(self._there)
 
     def all(self) -> list[Stream]:
-        """As a list, so that they may end meanwhile."""
+        """The streams as a new list, so that streams may end during iteration."""
         return list(self._there.values())
 
     def get(self, number: int) -> Stream | None:
-        """The stream; None if there is none."""
+        """The stream with this number, or None."""
         return self._there.get(number)
 
     def find(self, number: int, what: str) -> Stream | None:
-        """The stream of a frame; None if it is over and may still hear of it."""
+        """The stream of a frame; None if it is over but such a frame is still allowed."""
         stream = self._there.get(number)
         if stream is not None or number in self._cut:
             return stream
@@ -168,19 +168,19 @@ class Streams:
         self._there[stream.number] = stream
 
     def remove(self, stream: Stream) -> bool:
-        """Whether it was there."""
+        """Remove a stream; returns whether it was there."""
         return self._there.pop(stream.number, None) is not None
 
     def clear(self) -> None:
         self._there.clear()
 
     def note_cut(self, number: int, flags: int = 0) -> None:
-        """We have ended a stream. `flags`: of the last frame that came of it."""
+        """Note that we ended a stream. `flags` are those of its last received frame."""
         if not flags & END_STREAM:
             self._cut[number] = None
             if len(self._cut) > self._most_cut:
                 del self._cut[next(iter(self._cut))]
 
     def forget_cut(self, number: int) -> None:
-        """The client has ended it too."""
+        """Note that the client has ended the stream too."""
         self._cut.pop(number, None)

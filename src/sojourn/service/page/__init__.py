@@ -1,7 +1,7 @@
-"""The server's page: what is resident, what is asked of it, and what came back, to look at.
+"""The server's web page: it shows resident models, requests, and memory that was given back.
 
-`page.py` puts it together and `routes.py` has the paths. `snapshot.py` is what is shown of one
-moment, from what `watching.py` hears and `numbers.py` counts; `stream.py` sends what changed.
-`points.py` and `history.py` are what was, `stays.py` the receipts, `actions.py` what an
-administrator can do, `guard.py` who may ask. `assets/` is what the browser gets.
+`page.py` combines the parts and `routes.py` has the paths. `snapshot.py` builds the state shown at
+one moment, from the events of `watching.py` and the counts of `numbers.py`; `stream.py` sends what
+changed. `points.py` and `history.py` hold the past, `stays.py` the receipts, `actions.py` the
+administrator's actions, `guard.py` the access checks. `assets/` has the files for the browser.
 """

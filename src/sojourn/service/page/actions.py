@@ -1,4 +1,4 @@
-"""What an administrator can have done from the page, each with the words that say how it went."""
+"""The administrator's actions on the page; each returns words that report the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.handler import Handler
 from sojourn.values import Receipt
 
-ANSWER_SECONDS = 0.2  # for the words that say so to go out first
+ANSWER_SECONDS = 0.2  # before a drain begins, so that the answer is sent first
 
 
 class Actions:
@@ -37,13 +37,13 @@ class Actions:
         }
 
     async def perform(self, action: str, model: str, version: int | None) -> str:
-        """Do it, and say how it went. Raises Refused if it could not be done."""
+        """Perform the action, and return words about its result. Raises Refused if it fails."""
         do = self._by_name.get(action)
         if do is None:
             known = ", ".join(self._by_name)
             raise Refused(Status.NOT_FOUND, f"no action {action!r} (there are {known})")
         if action not in ("reload", "drain"):
-            self._handler.statuses(model)  # raises if it is not known
+            self._handler.statuses(model)  # raises if the model is not known
         try:
             return await do(model, version)
         except SojournError as error:

@@ -1,8 +1,9 @@
-"""Who may ask what of the page, and what a browser may do with it.
+"""Access to the page, and the headers that restrict what a browser may do with it.
 
-Without tokens, programs on this machine may do everything, and other sites in the same browser must
-not. They are kept out by the name that the page was asked by (a name of theirs that leads here
-would make them this site), by a request's origin, and by a secret that only this site can read.
+Without tokens, programs on this machine may do everything, but other sites in the same browser must
+not. Three checks keep those out: the host name of the request (an attacker's name that resolves to
+this machine would make their site the same as ours), the request's origin, and a secret that only
+our own site can read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sojourn.service.failures import Refused, Status
 from sojourn.service.http.messages import Request
 
 SECRET_HEADER = "x-sojourn-page"
-# Scripts and styles are files of ours; text never becomes markup; nobody frames the page.
+# Scripts and styles are our own files only; text never becomes markup; no site may frame the page.
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -34,9 +35,9 @@ HEADERS = {
 
 
 class Guard:
-    """The checks of one server. `hosts` are names by which it may be asked for, besides its own.
+    """The checks of one server. `hosts` are accepted host names, besides the server's own.
 
-    Where the server `wants_token`, a request that comes here has shown one.
+    If the server `wants_token`, a request that arrives here has presented one already.
     """
 
     def __init__(self, hosts: Iterable[str] = (), wants_token: Callable[[], bool] = bool) -> None:
@@ -45,7 +46,7 @@ class Guard:
         self._hosts = {"localhost", socket.gethostname().lower(), *(h.lower() for h in hosts)}
 
     def check(self, request: Request) -> None:
-        """Raise Refused unless this may be read: a token was shown, or the host is our own."""
+        """Raise Refused unless a token was presented or the host name is our own."""
         if not self._wants_token():
             name = _name(request.headers.get("host", ""))
             if not (name in self._hosts or name.endswith(".localhost") or _is_address(name)):
@@ -56,7 +57,8 @@ class Guard:
                 )
 
     def check_action(self, request: Request) -> None:
-        """The same for what changes something: it must come from the page itself, on purpose."""
+        """Check a request that changes something: besides `check`, it must be sent by the page
+        itself, on purpose."""
         self.check(request)
         headers = request.headers
         origin = headers.get("origin")
@@ -75,7 +77,7 @@ class Guard:
 
 
 def _name(host: str) -> str:
-    """The name in a Host header, without its port."""
+    """The host name in a Host header, without the port."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower().rstrip(".")

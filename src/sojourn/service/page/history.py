@@ -1,7 +1,7 @@
-"""What was: the last hour in memory and, where a file was named, longer in sqlite.
+"""The history: the last hour in memory and, if a file is configured, longer in sqlite.
 
-The file is bounded in age and size, and nothing waits for it: one thread writes what has come
-meanwhile. A disk that is full or read-only costs the history, never an answer.
+The file is limited in age and size, and no request waits for it: one thread writes the collected
+rows. A disk that is full or read-only costs the history, never an answer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Read = TypeVar("_Read")
 
 
 class History:
-    """Points and receipts. It is used on one event loop, between `open` and `close`."""
+    """Past points and receipts; used on one event loop, between `open` and `close`."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class History:
         max_bytes: int = MAX_BYTES,
         prune_seconds: float = PRUNE_SECONDS,
     ) -> None:
-        self.problem = ""  # why the file is not written, for people
+        self.problem = ""  # why the file is not written, in words for users
         self._path = None if path is None else os.fspath(path)
         self._keep_seconds = keep_seconds
         self._max_bytes = max_bytes
-        self._prune_seconds = prune_seconds  # it is looked through whole
+        self._prune_seconds = prune_seconds  # between prunings, which scan the whole file
         self._prune_at = 0.0
         self._points: dict[str, deque[Point]] = {}
         self._receipts: deque[dict[str, Any]] = deque(maxlen=MEMORY_RECEIPTS)
@@ -65,11 +65,11 @@ class History:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is in a file, and survives a restart."""
+        """Whether the history is in a file, and survives a restart."""
         return self._file is not None
 
     async def open(self) -> None:
-        """Take up what the file has."""
+        """Open the file, and load the last hour and the newest receipts."""
         if self._path is None:
             return
         self._thread = ThreadPoolExecutor(1, "sojourn-page-history")
@@ -89,21 +89,21 @@ class History:
             self._thread.shutdown()
             self._thread = None
 
-    # -- what comes in ------------------------------------------------------------------------
+    # -- adding -------------------------------------------------------------------------------
 
     def add(self, points: Iterable[Point]) -> None:
-        """Remember these."""
+        """Add points."""
         for point in points:
             self._remember(point)
             self._note("points", point)
 
     def add_receipt(self, receipt: dict[str, Any]) -> None:
-        """Remember the account of a close: plain values, with `at` and `session`."""
+        """Add the receipt of a close: plain values, with `at` and `session`."""
         self._receipts.append(receipt)
         self._note("receipts", receipt)
 
     async def write(self) -> None:
-        """Have what came in written."""
+        """Write the collected rows to the file."""
         if self._file is not None and self._unwritten:
             noted, self._unwritten = self._unwritten, []
             await self._in_file(lambda: self._write(noted))
@@ -111,11 +111,11 @@ class History:
     # -- questions ----------------------------------------------------------------------------
 
     def newest(self) -> list[Point]:
-        """The newest point of each model, and of all together."""
+        """The newest point of each model, and of all models together."""
         return [points[-1] for points in self._points.values()]
 
     async def points(self, model: str, seconds: float) -> list[Point]:
-        """The points of a model in the last `seconds`, the oldest first."""
+        """The points of a model in the last `seconds`, oldest first."""
         since = time.time() - seconds
         if self._file is not None and seconds > MEMORY_SECONDS:
             await self.write()
@@ -123,7 +123,7 @@ class History:
         return [point for point in self._points.get(model, ()) if point.at >= since]
 
     async def receipts(self, most: int, is_wanted: Callable[[str], bool]) -> list[dict[str, Any]]:
-        """The newest receipts of the sessions whose names are wanted, the newest first."""
+        """The newest receipts of sessions whose names pass `is_wanted`, newest first."""
         if self._file is not None and most > MEMORY_RECEIPTS:
             await self.write()
             found = await self._in_file(lambda: self._read_receipts(most, is_wanted))
@@ -165,11 +165,11 @@ class History:
         assert self._path is not None
         file = sqlite3.connect(self._path, timeout=5, check_same_thread=False)
         try:
-            _is_new(file)  # or ours, before anything is changed
+            _is_new(file)  # raises for another program's file, before anything is changed
             file.execute("PRAGMA journal_mode = WAL")
             file.execute("PRAGMA synchronous = NORMAL")
             with file:
-                file.execute("BEGIN IMMEDIATE")  # another server may be at it
+                file.execute("BEGIN IMMEDIATE")  # another server may do the same
                 if _is_new(file):
                     for statement in _TABLES:
                         file.execute(statement)
@@ -239,7 +239,7 @@ class History:
 
 
 def _is_new(file: sqlite3.Connection) -> bool:
-    """Whether the file is empty. One that has something else in it is not ours to write to."""
+    """Whether the file is empty. Raises DatabaseError if it has other content than ours."""
     found = {sql for (sql,) in file.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")}
     [schema] = file.execute("PRAGMA user_version").fetchone()
     if schema not in (0, _SCHEMA):
@@ -250,7 +250,7 @@ def _is_new(file: sqlite3.Connection) -> bool:
 
 
 def _readable(decode: Callable[[bytes], _Read], rows: Iterable[tuple[bytes]]) -> list[_Read]:
-    """What can be read: one that is damaged costs no other."""
+    """Decode the rows; damaged ones are skipped."""
     found = []
     for (body,) in rows:
         with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, TypeError):

@@ -1,4 +1,4 @@
-"""What the handler and the catalogue count, as the page counts it."""
+"""Conversion of the handler's and the catalogue's numbers to those of the page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sojourn.service.statistics import ModelStatistics
 
 
 def counts_of(statistics: Iterable[ModelStatistics]) -> dict[tuple[str, int], Counts]:
-    """By model and version."""
+    """The counts by model and version."""
     return {
         (one.name, one.version): Counts(
             one.succeeded + one.failed, one.failed, one.steps, one.rows, tuple(one.histogram)
@@ -21,7 +21,7 @@ def counts_of(statistics: Iterable[ModelStatistics]) -> dict[tuple[str, int], Co
 
 
 def by_model(counts: Mapping[tuple[str, int], Counts]) -> dict[str, Counts]:
-    """All versions of a model together."""
+    """The counts by model, with all versions added together."""
     sums: dict[str, Counts] = {}
     for (name, _), done in counts.items():
         sums[name] = added(sums.get(name, Counts()), done)
@@ -29,7 +29,7 @@ def by_model(counts: Mapping[tuple[str, int], Counts]) -> dict[str, Counts]:
 
 
 def added(one: Counts, other: Counts) -> Counts:
-    """Both together."""
+    """The sum of both."""
     width = max(len(one.histogram), len(other.histogram))
     first, second = ([*c.histogram, *[0] * (width - len(c.histogram))] for c in (one, other))
     return Counts(
@@ -42,7 +42,7 @@ def added(one: Counts, other: Counts) -> Counts:
 
 
 def versions_of(statuses: Iterable[VersionStatus]) -> list[Version]:
-    """What the catalogue says, as far as the page shows it."""
+    """The part of the catalogue's statuses that the page shows."""
     return [
         Version(one.name, one.version, one.state.name, tuple(one.labels), one.error)
         for one in statuses

@@ -1,4 +1,4 @@
-"""The page of one server: it looks at the parts, remembers, and tells those who look at it."""
+"""The page of one server: it samples the server's parts, keeps history, and updates viewers."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from sojourn.service.page.stream import Stream
 from sojourn.service.page.watching import Watching
 from sojourn.values import format_bytes
 
-LOOK_SECONDS = 1.0  # while somebody looks
-SOON_SECONDS = 0.1  # after something has happened
-POINT_SECONDS = 10.0
+LOOK_SECONDS = 1.0  # between updates while the page is open somewhere
+SOON_SECONDS = 0.1  # after an event, before the update that shows it
+POINT_SECONDS = 10.0  # between points of the history
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Page:
-    """What a server shows of itself, from `start` to `stop`, on the server's loop.
+    """The content of a server's page, from `start` to `stop`, on the server's loop.
 
-    `history` is a file that keeps it over a restart, `events` the file that SOJOURN_EVENTS names;
-    `hosts` are names, besides its own, by which browsers may ask for the page.
+    `history` is a file that keeps the history across restarts, `events` the file that
+    SOJOURN_EVENTS names; `hosts` are host names, besides the server's own, that browsers may use.
     """
 
     def __init__(
@@ -69,26 +69,26 @@ class Page:
         self._wants_token = wants_token
         self._addresses = {} if addresses is None else addresses
         self._cluster = cluster
-        self._asking: asyncio.Task[None] | None = None  # the cluster
+        self._asking: asyncio.Task[None] | None = None  # for the cluster's status
         self._point_seconds = point_seconds
         self._started = time.time()
         self._clock = Clock(self._started - time.monotonic())
         self._before: dict[tuple[str, int], Counts] = {}
         self._sampled_at = time.monotonic()
-        self._shown_at = -1.0  # of what was sampled
+        self._shown_at = -1.0  # the `_sampled_at` of the sample that was last sent
         self._receipts = 0
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looking: asyncio.Task[None] | None = None
 
     def add_to(self, router: Router, *, can_act: bool = True) -> None:
-        """Answer for its paths, those of actions only if it `can_act`."""
+        """Register the routes; those of actions only if it `can_act`."""
         from sojourn.service.page.routes import Routes
 
         Routes(self, can_act).add_to(router)
 
     async def start(self) -> None:
-        """Begin to look and to listen."""
+        """Begin sampling, and subscribe to events."""
         self._loop = asyncio.get_running_loop()
         await self.history.open()
         self._before = counts_of(self.handler.statistics())
@@ -97,7 +97,7 @@ class Page:
         self._looking = asyncio.create_task(self._look_on())
 
     async def stop(self) -> None:
-        """Let those who look go, and write what is not written. May be called twice."""
+        """Disconnect the viewers, and write the rest of the history. May be called twice."""
         self.watching.stop()
         self.stream.end()
         if self._looking is not None:
@@ -114,7 +114,7 @@ class Page:
     # -- questions ----------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """What is to be seen now."""
+        """The state to show now."""
         return snapshot.take(
             self.status(),
             versions_of(self.handler.statuses()),
@@ -130,7 +130,7 @@ class Page:
         )
 
     def status(self) -> PoolStatus:
-        """The pool's, with each model by the name that clients know."""
+        """The pool's status, with each model under the name that clients know."""
         status, own = self.pool.stats(), self.handler.catalogue.own_name
         if not self.handler.catalogue.second_names:
             return status
@@ -142,7 +142,7 @@ class Page:
         )
 
     def server(self) -> dict[str, Any]:
-        """What does not change while it serves."""
+        """Facts about the server that do not change while it serves."""
         return {
             "version": __version__,
             "name": socket.gethostname(),
@@ -158,14 +158,14 @@ class Page:
         }
 
     def latest(self) -> dict[str, dict[str, Any]]:
-        """The newest point of every model, and of all together."""
+        """The newest point of every model, and of all models together."""
         return {
             point.model: {key: values[0] for key, values in columns([point]).items()}
             for point in self.history.newest()
         }
 
     async def story(self) -> tuple[Story, str]:
-        """The stays that the events tell of, and where those come from."""
+        """The stays in the recorded events, and words that name the source of the events."""
         if self._events and os.path.exists(self._events):
             story = await asyncio.to_thread(stays.story_of_file, self._events)
             most = format_bytes(stays.MOST_BYTES)
@@ -174,7 +174,7 @@ class Page:
         return story, "From the events since the server began"
 
     def show(self) -> None:
-        """Have those who look see what is."""
+        """Send the current state to the viewers."""
         if self._cluster is not None and (self._asking is None or self._asking.done()):
             self._asking = asyncio.create_task(self._ask_cluster(self._cluster))
         taken = self.snapshot()
@@ -186,7 +186,7 @@ class Page:
             self.stream.put("latest", _encode(self.latest()))
         self.stream.put("closed", b"%d" % self._receipts)
 
-    # -- what happens meanwhile -----------------------------------------------------------------
+    # -- sampling -------------------------------------------------------------------------------
 
     async def _look_on(self) -> None:
         while True:
@@ -198,21 +198,21 @@ class Page:
             if self.stream.has_clients:
                 self.show()
                 due = min(due, LOOK_SECONDS)
-            # Not `wait_for`: before Python 3.12 it keeps a cancellation to itself that comes in the
-            # moment in which this is woken, and `stop` would wait for ever.
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that arrives at the same
+            # moment as the event, and `stop` would wait forever.
             woken = asyncio.ensure_future(self._woken.wait())
             try:
                 done, _ = await asyncio.wait({woken}, timeout=due)
             finally:
                 woken.cancel()
             if done:
-                await asyncio.sleep(SOON_SECONDS)  # what happens together is told together
+                await asyncio.sleep(SOON_SECONDS)  # events close together share an update
                 self._woken.clear()
 
     async def _ask_cluster(self, status: Callable[[], Mapping[str, Any]]) -> None:
         try:
             shown = dict(await asyncio.to_thread(status))
-        except Exception as error:  # of whatever kind: it is shown
+        except Exception as error:  # of any kind: the page shows it
             shown = {"nodes": [], "lost": [], "problem": str(error)}
         self.stream.put("cluster", _encode(shown))
 
@@ -236,15 +236,15 @@ class Page:
         )
 
     def _done(self) -> dict[str, Counts]:
-        """What was done since this was last asked for, of each model and of all together. By
-        version: what is not known any more is not taken back."""
+        """The counts since the last call, for each model and for all models together. Differences
+        are taken by version, so that a version that has disappeared is not subtracted."""
         before, self._before = self._before, counts_of(self.handler.statistics())
         done = by_model(
             {key: difference(now, before.get(key, Counts())) for key, now in self._before.items()}
         )
         return {**done, EVERYTHING: functools.reduce(added, done.values(), Counts())}
 
-    # -- events, on whatever thread ---------------------------------------------------------------
+    # -- events, on any thread --------------------------------------------------------------------
 
     def _changed(self) -> None:
         self._on_loop(self._woken.set)
@@ -260,7 +260,7 @@ class Page:
     def _on_loop(self, do: Callable[[], None]) -> None:
         loop = self._loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # it is closed: nobody looks any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(do)
 
 
@@ -273,7 +273,7 @@ def _point(
     queued: int,
     measured: Mapping[str, int],
 ) -> Point:
-    """Of all together, what is charged; of a model, what it was measured to hold."""
+    """Make a point. Its bytes are those charged for all models, or those measured for one model."""
     models = [model for model in status.models if name in (EVERYTHING, model.name)]
     held = status.charged_bytes
     limit = status.limit_bytes

@@ -1,6 +1,6 @@
-"""What happened in some seconds, of one model or of all. Pure.
+"""Points: what happened in a period, for one model or for all. Pure functions, without I/O.
 
-Points are added up without loss: the percentiles of a merged point are those of all its requests.
+Points merge without loss: the percentiles of a merged point are those of all its requests.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 from sojourn.probes.status_page import BUCKETS, bucket_seconds, quantile
 
-EVERYTHING = ""  # the model of a point that is about all of them
+EVERYTHING = ""  # the `model` of a point about all models
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a model has done since its server began."""
+    """Counts of a model since the start of its server."""
 
     requests: int = 0
     failures: int = 0
@@ -27,7 +27,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One model, or all, in the `seconds` before the unix time `at`."""
+    """The figures of one model, or of all, in the `seconds` before the unix time `at`."""
 
     at: float
     model: str
@@ -43,7 +43,7 @@ class Point:
 
 
 def difference(now: Counts, before: Counts) -> Counts:
-    """What was done between two counts. A server or model that began anew counts from zero."""
+    """The difference of two counts; after a restart of the server or model they begin at zero."""
     if now.requests < before.requests:
         return now
     old = [*before.histogram, *[0] * len(now.histogram)]
@@ -57,7 +57,7 @@ def difference(now: Counts, before: Counts) -> Counts:
 
 
 def merged(points: Sequence[Point]) -> Point:
-    """One point for several that follow each other. Of what was held, the most."""
+    """Merge consecutive points into one. Its held bytes and its waiting are the maximum."""
     last = points[-1]
     histogram: dict[int, int] = {}
     for point in points:
@@ -79,7 +79,7 @@ def merged(points: Sequence[Point]) -> Point:
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
-    """At most `most` points, each of as many neighbours as the others."""
+    """At most `most` points, each merged from the same number of neighbours."""
     stride = -(-len(points) // most) or 1
     if stride == 1:
         return list(points)
@@ -87,7 +87,7 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
 
 
 def columns(points: Iterable[Point]) -> dict[str, list[Any]]:
-    """What the plots draw, a list for each curve. Where nothing was asked, there is no latency."""
+    """The data of the plots, a list for each curve. Latency is None where no request was made."""
     table: dict[str, list[Any]] = {
         name: []
         for name in ("at", "requests", "failures", "p50", "p90", "p99", "batch", "held", "limit")
@@ -109,7 +109,7 @@ def columns(points: Iterable[Point]) -> dict[str, list[Any]]:
 
 
 def bars(points: Sequence[Point]) -> list[dict[str, float]]:
-    """How many requests took how long: a bar for each bucket, and an empty one at either end."""
+    """The distribution of latency: a bar for each bucket, and an empty one at either end."""
     if not points:
         return []
     counts = merged(points).histogram
@@ -127,7 +127,7 @@ def bars(points: Sequence[Point]) -> list[dict[str, float]]:
 
 
 def sparse(histogram: Sequence[int]) -> dict[int, int]:
-    """The buckets that have something in them."""
+    """The non-empty buckets."""
     return {bucket: count for bucket, count in enumerate(histogram) if count}
 
 

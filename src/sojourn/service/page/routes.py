@@ -1,4 +1,4 @@
-"""The paths of the page: its files, what it shows, what it exports, what it can have done."""
+"""The routes of the page: its files, its data, its exports and its actions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sojourn.service.page.watching import model_of
 from sojourn.service.served import Served
 from sojourn.service.signatures import platform_of, read_signatures
 
-MOST_POINTS = 720  # on a plot: more than a screen can show
+MOST_POINTS = 720  # on a plot: a screen cannot show more
 MOST_RECEIPTS = 10_000
 MODEL_RECEIPTS = 20
 _TYPES = {
@@ -44,7 +44,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class _Wish(msgspec.Struct, forbid_unknown_fields=True):
-    """What an action is asked by. It must say that it was confirmed."""
+    """The body of a request for an action, which must say that the user confirmed it."""
 
     model: str = ""
     version: int | None = None
@@ -52,7 +52,7 @@ class _Wish(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Routes:
-    """Answers for one page."""
+    """The functions that answer the routes of one page."""
 
     def __init__(self, page: Page, can_act: bool) -> None:
         self._page = page
@@ -60,7 +60,7 @@ class Routes:
         self._actions = Actions(page.handler, page.drain, page.reload)
 
     def add_to(self, router: Router) -> None:
-        """Have a router know the paths."""
+        """Register the routes."""
         router.add("GET", "/", self._to_page, role=Role.ANYBODY, summary="To the page")
         router.add("GET", "/page", self._to_page, role=Role.ANYBODY, summary="To the page")
         router.add("GET", "/page/", self._file, role=Role.ANYBODY, summary="The page")
@@ -108,7 +108,7 @@ class Routes:
             return Response(304, headers=headers)
         return Response(200, body, _TYPES[name.rpartition(".")[2]], headers)
 
-    # -- now ------------------------------------------------------------------------------------
+    # -- current state --------------------------------------------------------------------------
 
     async def _state(self, request: Request) -> Response:
         page = self._page
@@ -133,14 +133,14 @@ class Routes:
 
         return Response(200, greeted(), "text/event-stream", {"X-Accel-Buffering": "no"})
 
-    # -- what was -------------------------------------------------------------------------------
+    # -- history --------------------------------------------------------------------------------
 
     async def _series(self, request: Request) -> Response:
         parameters = request.parameters()
         seconds = _seconds(parameters.get("seconds", "3600"))
         history = self._page.history
         points = await history.points(parameters.get("model", EVERYTHING), seconds)
-        # A week is too much to go through between two requests.
+        # The points of a week would block the event loop for too long.
         shown = await asyncio.to_thread(_shown, points) if points[999:] else _shown(points)
         return Response(200, _encode({**shown, "is_kept": history.is_kept}))
 
@@ -175,7 +175,7 @@ class Routes:
 
     async def _model(self, request: Request) -> Response:
         page, name = self._page, request.parts["name"]
-        page.handler.statuses(name)  # raises if it is not known
+        page.handler.statuses(name)  # raises if the model is not known
         own = page.handler.catalogue.own_name
         receipts = await page.history.receipts(
             MODEL_RECEIPTS, lambda session: own(model_of(session)[0]) == name
@@ -189,7 +189,7 @@ class Routes:
         return Response(200, _encode(about))
 
     async def _known(self, name: str) -> dict[str, Any]:
-        """What is known without opening it: to look at a model costs nothing."""
+        """Facts that are known without opening the model, so that viewing it costs no memory."""
         page = self._page
         catalogue = page.handler.catalogue
         try:
@@ -259,7 +259,7 @@ def _shown(points: Sequence[Point]) -> dict[str, Any]:
 
 
 def _grouped(failures: Iterable[Failure]) -> list[dict[str, Any]]:
-    """The same words once, with how often and when last; the newest first."""
+    """Group equal failures, with their count and the time of the last; newest first."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for one in failures:
         before = found.pop((one.status, one.words), {"count": 0})
@@ -283,7 +283,7 @@ def _seconds(text: str) -> float:
 
 @functools.cache
 def _files() -> dict[str, tuple[bytes, str]]:
-    """The files of the page by name, each with a tag of its content; read when somebody looks."""
+    """The page's files by name, each with a hash of its content; read at the first request."""
     folder = Path(__file__).with_name("assets")
     found = {}
     for file in (*folder.iterdir(), *(folder / "vendor").iterdir()):

@@ -1,6 +1,6 @@
-"""What the page shows of one moment: plain values, from what the parts of the server say. Pure.
+"""The state that the page shows at one moment, as plain values. Pure functions, without I/O.
 
-Times are unix times, so that nothing changes while only time passes; the page counts down itself.
+Times are unix times, so that values do not change as time passes; the browser counts down itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sojourn.pool.decisions.status import CopyStatus, ModelStatus, PoolStatus
 from sojourn.service.page.points import Counts
 from sojourn.service.page.watching import Incident, model_of
 
-# The states of a block, and what a copy of the pool is called in them.
+# From the pool's names of a copy's states to the page's names of a block's states.
 _STATES = {
     "being opened": "opening",
     "resident": "idle",
@@ -30,20 +30,20 @@ class Block:
     model: str
     version: int
     state: str  # opening, idle, leased, parking, closing, broken or spare
-    bytes: int  # that it is charged with
+    bytes: int  # charged to the memory budget
     held_bytes: int | None = None  # as last measured
     runs: int = 0
     leases: int = 0
     pinned: bool = False
     device: str = ""
-    since: float | None = None  # unix: opened, or broken
-    until: float | None = None  # unix: idle for long enough, ready, or the receipt is due
-    words: str = ""  # what is wrong
+    since: float | None = None  # unix time: opened, or broken
+    until: float | None = None  # unix time: end of idling, or expected end of opening or closing
+    words: str = ""  # the problem, if any
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """One version of a model: what the catalogue, the pool and the handler say of it."""
+    """One version of a model, with facts from the catalogue, the pool and the handler."""
 
     name: str
     version: int
@@ -63,7 +63,7 @@ class ModelRow:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What the catalogue says of a version."""
+    """The catalogue's facts about a version."""
 
     name: str
     version: int
@@ -74,7 +74,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class WaitRow:
-    """Those who wait for a model, and what for."""
+    """The number of callers that wait for a model, and the reason."""
 
     model: str
     version: int
@@ -98,24 +98,24 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that the page shows of one moment, in the parts that are sent when they change."""
+    """Everything that the page shows at one moment, in the parts that are sent when they change."""
 
     budget: Budget
     blocks: tuple[Block, ...]
     models: tuple[ModelRow, ...]
     waits: tuple[WaitRow, ...]
     incidents: tuple[Incident, ...] = ()
-    notice: str = ""  # what is wrong with the page itself: a history that cannot be written
+    notice: str = ""  # a problem of the page itself, such as a history that cannot be written
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Between the pool's clock and that of the wall."""
+    """Converts the pool's monotonic times to unix times."""
 
     unix_minus_monotonic: float
 
     def unix(self, monotonic: float | None) -> float | None:
-        """To a tenth of a second."""
+        """The unix time, rounded to a tenth of a second."""
         return None if monotonic is None else round(monotonic + self.unix_minus_monotonic, 1)
 
 
@@ -132,8 +132,8 @@ def take(
     notice: str = "",
     own_name: Callable[[str], str] = str,
 ) -> Snapshot:
-    """The snapshot of this moment; `now` is that of the pool's clock. `status` has the models by
-    their own names, which `own_name` gives for what a session is called."""
+    """Build the snapshot of this moment; `now` is in the pool's clock. `status` has the models by
+    their own names; `own_name` converts the model names in session names to those."""
     blocks = [_block(copy, held.get(copy.name), clock, is_over_at) for copy in status.copies]
     there = {block.name for block in blocks if block.state in ("opening", "idle", "leased")}
     registered = {model.name for model in status.models}

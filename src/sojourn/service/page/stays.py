@@ -1,4 +1,4 @@
-"""Receipts and leaks: the stays that the events tell of, drawn and exported."""
+"""Receipts and leaks: the stays in the recorded events, as a drawing and as exports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sojourn.audit.event_report.drawing import timeline
 from sojourn.audit.event_report.story import Story, tell
 from sojourn.values import Residue
 
-MOST_BYTES = 16 * 2**20  # of the end of a file of events
+MOST_BYTES = 16 * 2**20  # read from the end of a file of events
 COLUMNS = (
     *("at", "session", "held_bytes", "returned_bytes", "peak_bytes", "seconds", "runs"),
     *("how", "clean", "left_behind", "note"),
@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 def story_of_file(path: str) -> Story:
-    """What the end of a file of events tells."""
+    """The story in the last events of a file."""
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - MOST_BYTES))
@@ -34,7 +34,7 @@ def drawing(story: Story) -> str:
 
 
 def row(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    """One receipt as the table and the exports have it."""
+    """One receipt as a row of the table and the exports."""
     found = {name: receipt.get(name) for name in COLUMNS}
     found["left_behind"] = "" if receipt.get("clean") else _left(receipt)
     return found
@@ -47,7 +47,7 @@ def _left(receipt: Mapping[str, Any]) -> str:
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """A table for spreadsheets; what one of them would take for a formula is marked as text."""
+    """A CSV table; text that a spreadsheet would take for a formula is marked as text."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)

@@ -1,7 +1,7 @@
-"""Server-sent events: every client gets what has changed since it was last sent something.
+"""Server-sent events: every client receives what has changed since its last message.
 
-There is no queue. A client that reads slowly misses what was between, and gets the newest; one that
-has gone costs nothing from its next message on.
+There is no queue. A client that reads slowly misses intermediate states, and receives the newest;
+one that has disconnected is removed at its next message.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import AsyncIterator
 
 MOST_CLIENTS = 64
-BEAT_SECONDS = 15.0  # a comment, so that proxies and both ends notice a dead connection
+BEAT_SECONDS = 15.0  # between comments, by which proxies and both ends notice a dead connection
 
 
 class Full(Exception):
-    """There are as many clients as may be."""
+    """The limit of clients is reached."""
 
 
 class Stream:
-    """The parts of what is shown, each with the number of its last change."""
+    """The parts of the shown state, each with the number of its last change."""
 
     def __init__(
         self, most_clients: int = MOST_CLIENTS, beat_seconds: float = BEAT_SECONDS
@@ -32,11 +32,11 @@ class Stream:
 
     @property
     def has_clients(self) -> bool:
-        """Whether anybody looks."""
+        """Whether any client is connected."""
         return bool(self._clients)
 
     def put(self, name: str, body: bytes) -> None:
-        """Show this JSON as part `name` from now on; if it is the same, nothing is sent."""
+        """Set the JSON of part `name`; it is sent only if it has changed."""
         before = self._parts.get(name)
         if before is None or before[1] != body:
             self._changes += 1
@@ -45,13 +45,13 @@ class Stream:
                 client.set()
 
     def end(self) -> None:
-        """The server stops: every client is let go."""
+        """Disconnect every client, because the server stops."""
         self._is_over = True
         for client in self._clients:
             client.set()
 
     def client(self) -> AsyncIterator[bytes]:
-        """What one client is sent, from now on: first everything. Raises Full."""
+        """The messages for one new client: first all parts, then the changes. Raises Full."""
         if self._is_full:
             raise Full
         return self._messages()
@@ -61,7 +61,9 @@ class Stream:
         return len(self._clients) >= self._most_clients or self._is_over
 
     async def _messages(self) -> AsyncIterator[bytes]:
-        if self._is_full:  # only now: one whose client went before this would never be let go
+        # The client is counted only here: if it had left before the generator ran, the `finally`
+        # below would never remove it.
+        if self._is_full:
             return
         sent = 0
         changed = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What events tell that the pool's status does not: how workers died, what closes gave back."""
+"""Facts from events that the pool's status lacks: how workers died, what closes gave back."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import msgspec
 from sojourn.audit.event_report import story
 from sojourn.events import Event, subscribe
 
-MOST_LINES = 4000  # of events that are kept for the drawing, where no file is written
-MOST_STEPS = 1000  # of those that only say that steps were run
-MOST_SESSIONS = 1000  # by name, of which something is remembered
+MOST_LINES = 4000  # events kept for the drawing, which uses them if no file of events is written
+MOST_STEPS = 1000  # events kept that only report steps
+MOST_SESSIONS = 1000  # entries, by session name, of each table
 MOST_INCIDENTS = 50
-_TYPICAL_OF = 8  # opens or closes
+_TYPICAL_OF = 8  # last opens or closes of a session, whose median is the estimate
 _COPY = re.compile(r"(?P<model>.*?)(@(?P<version>\d+))?(\[(?P<slot>\d+)\])?", re.DOTALL)
 _INCIDENTS = {"worker.died", "worker.stuck", "pool.overrun", "pool.park_failed", "pool.state_lost"}
 _INCIDENTS |= {"pool.close_failed", "lease.overdue", "session.forgotten"}
@@ -28,9 +28,9 @@ _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 def model_of(session: str) -> tuple[str, int]:
-    """The model and version of a pool's session, by its name: "resnet@2[0]"."""
+    """The model and version of a pool's session, from its name, such as "resnet@2[0]"."""
     match = _COPY.fullmatch(session)
-    assert match is not None  # anything fits
+    assert match is not None  # the pattern matches any text
     return match["model"], int(match["version"] or 1)
 
 
@@ -45,7 +45,8 @@ class Incident:
 
 
 class Watching:
-    """Listens from `start` to `stop`. Events come on any thread; questions on the server's."""
+    """Collects facts from events, from `start` to `stop`. Events arrive on any thread; the other
+    methods are called on the server's thread."""
 
     def __init__(
         self, changed: Callable[[], None], closed: Callable[[dict[str, Any]], None]
@@ -59,48 +60,49 @@ class Watching:
         self._broken: dict[str, tuple[float, str]] = {}  # by session: when, how
         self._engines: dict[str, tuple[str, str]] = {}  # by session: engine, why
         self._held: dict[str, int] = {}  # by session: bytes, as last measured
-        self._began: dict[tuple[str, str], float] = {}  # what is under way: monotonic seconds
+        self._began: dict[tuple[str, str], float] = {}  # unfinished opens, closes: monotonic start
         self._took: dict[tuple[str, str], deque[float]] = {}
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Subscribe to events."""
         self._unsubscribe = subscribe(self._hear)
 
     def stop(self) -> None:
-        """Hear no more."""
+        """Unsubscribe."""
         self._unsubscribe()
 
     # -- questions ----------------------------------------------------------------------------
 
     def lines(self) -> list[str]:
-        """The last events, as a file of events has them, but for their order."""
+        """The last events, as lines of a file of events, but not in order."""
         with self._lock:
             return [line.decode() for line in (*self._lines, *self._step_lines)]
 
     def incidents(self) -> list[Incident]:
-        """What went wrong, the newest first."""
+        """The incidents, newest first."""
         with self._lock:
             return list(reversed(self._incidents))
 
     def broken(self) -> dict[str, tuple[float, str]]:
-        """Sessions whose worker died and that are not back: when, and how."""
+        """Sessions whose worker died and that have not reopened: when, and how."""
         with self._lock:
             return dict(self._broken)
 
     def held(self) -> dict[str, int]:
-        """What open sessions held when they were last measured."""
+        """The bytes that open sessions held when they were last measured."""
         with self._lock:
             return dict(self._held)
 
     def engine(self, model: str, version: int) -> tuple[str, str]:
-        """What was chosen to compute a model, and why; empty if nothing was to be chosen."""
+        """The engine chosen for a model, and why; empty if there was no choice."""
         with self._lock:
             found = [e for name, e in self._engines.items() if model_of(name) == (model, version)]
         return found[-1] if found else ("", "")
 
     def is_over_at(self, what: str, session: str) -> float | None:
-        """When an "opening" or "closing" will probably be over, by the last ones; monotonic."""
+        """When an "opening" or "closing" will probably be over (monotonic), judging by earlier
+        ones."""
         with self._lock:
             began = self._began.get((what, session))
             took = self._took.get((what, session)) or [
@@ -111,7 +113,7 @@ class Watching:
             ]
         return began + statistics.median(took) if began is not None and took else None
 
-    # -- events, on whatever thread -----------------------------------------------------------
+    # -- events, on any thread ----------------------------------------------------------------
 
     def _hear(self, event: Event) -> None:
         with self._lock:

@@ -1,6 +1,6 @@
-"""The messages of every gRPC service here, in a pool of their own.
+"""The messages of every gRPC service here, in a separate descriptor pool.
 
-Each file is read when one of its messages is first asked for: `KSERVE.ModelInferRequest`.
+Each file is read when one of its messages is first used: `KSERVE.ModelInferRequest`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class File:
     def __init__(self, name: str, *imports: str, instead: tuple[str, str] = ("", "")) -> None:
         self._name = name
         self._imports = imports
-        self._instead = instead  # of one text, another: for a service under two names
+        self._instead = instead  # (old, new) text to replace: for a service under two names
         self._descriptor: Any = None
 
     @property
     def descriptor(self) -> Any:
-        """Of the whole file, with those that it imports read before it."""
+        """The descriptor of the file; its imports are read first."""
         if self._descriptor is None:
             for name in (*self._imports, self._name):
                 _add(name, self._instead)
@@ -37,7 +37,7 @@ class File:
         return self._descriptor
 
     def __getattr__(self, name: str) -> Any:
-        """The class of a message."""
+        """The message class of this name."""
         if name.startswith("_"):
             raise AttributeError(name)
         found = self.descriptor.message_types_by_name.get(name)

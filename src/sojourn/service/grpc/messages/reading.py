@@ -1,6 +1,6 @@
-"""Turn the `.proto` files beside this into descriptors.
+"""Parse the `.proto` files in this folder into descriptors.
 
-They are written one declaration a line, which is all that is understood here. Nothing is generated
+They have one declaration on each line; this parser understands nothing else. No code is generated,
 and nothing enters protobuf's default pool, where TensorFlow has messages of the same names.
 """
 
@@ -21,11 +21,11 @@ _SCALARS = {
 }
 _METHOD = re.compile(r"rpc (\w+)\((stream )?(\w+)\) returns \((stream )?(\w+)\);")
 
-Kinds = Mapping[str, int]  # of every message and enum that is known, by its full name
+Kinds = Mapping[str, int]  # message or enum, by the full name of each known type
 
 
 def read(name: str, text: str, known: Kinds) -> tuple[Any, dict[str, int]]:
-    """The descriptor of one file, and the kinds of what it declares beside what is `known`."""
+    """The descriptor of one file, and the kinds of its own types and of those `known` before."""
     reader = _Reader(name, known)
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -42,7 +42,7 @@ class _Reader:
     def __init__(self, name: str, known: Kinds) -> None:
         self.file = descriptor_pb2.FileDescriptorProto(name=name, syntax="proto3")
         self.kinds = dict(known)
-        self._open: list[tuple[Any, str]] = [(self.file, "")]  # what is being read, its full name
+        self._open: list[tuple[Any, str]] = [(self.file, "")]  # enclosing declarations, full names
         self._types: list[tuple[Any, str, str]] = []  # fields, their types as written, and where
         self._in_oneof = False
 
@@ -112,7 +112,7 @@ class _Reader:
     def _add_map(
         self, owner: Any, scope: str, key: str, value: str, name: str, number: str
     ) -> None:
-        """A map is a repeated message of a key and a value, of a name that protobuf prescribes."""
+        """Add a map: a repeated message of a key and a value, with the name protobuf prescribes."""
         entry_name = "".join(part.capitalize() for part in name.split("_")) + "Entry"
         entry = owner.nested_type.add(name=entry_name)
         entry.options.map_entry = True
@@ -129,7 +129,7 @@ class _Reader:
         )
 
     def set_types(self) -> None:
-        """Find what each field's type refers to, as protobuf does: from the inside outwards."""
+        """Resolve each field's type as protobuf does, from the innermost scope outwards."""
         for field, written, scope in self._types:
             if written in _SCALARS:
                 field.type = _SCALARS[written]

@@ -1,4 +1,4 @@
-// What an administrator can have done: each is confirmed, and says how it went.
+// The administrator's actions: each asks for confirmation and reports its result.
 import { post, token } from "./api.js";
 import { h } from "./dom.js";
 import { part } from "./state.js";
@@ -13,7 +13,7 @@ const ACTIONS = {
   drain: ["Drain", () => "Take no more requests, answer those under way, and stop the server.", true],
 };
 
-// Where actions have an address of their own, the page elsewhere only shows.
+// If the actions have a separate address, the page at other addresses is read-only.
 export function canAct() {
   return part("hello", {}).can_act !== false;
 }
@@ -51,7 +51,7 @@ async function perform(label, { action, model, version }) {
   }
 }
 
-// A line that stays until it is read: returns how to change it.
+// Shows a line that stays until dismissed; returns a function that changes it.
 export function tell(words, tone = "") {
   const text = h("span", {}, words);
   const line = h("p", { class: "outcome", "data-tone": tone }, text, h("button", { type: "button", class: "quiet", "aria-label": "Dismiss", onclick: () => line.remove() }, "×"));

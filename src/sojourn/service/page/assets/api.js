@@ -1,7 +1,7 @@
-// Talking to the server. A token is shown with every request and kept until the tab is closed.
+// Requests to the server. A token is sent with every request and kept until the tab is closed.
 
 const KEY = "sojourn-token";
-const SILENCE_SECONDS = 40; // the server says something every 15
+const SILENCE_SECONDS = 40; // without any event; the server sends one at least every 15 s
 
 export class Failure extends Error {
   constructor(status, words) {
@@ -43,7 +43,7 @@ export async function post(path, body, more = {}) {
   return (await answer(response)).json();
 }
 
-// A document, parsed by the browser as the XML that it is. Scripts in it do not run.
+// Fetches an XML document, parsed by the browser. Scripts in it do not run.
 export function drawing(path) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
@@ -74,7 +74,7 @@ export function saveBlob(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-// Server-sent events by fetch, because an EventSource cannot show a token.
+// Server-sent events by fetch, because an EventSource cannot send a token.
 export function stream(path, onPart, onLink) {
   let wait = 1000;
   async function follow() {

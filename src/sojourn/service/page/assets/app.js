@@ -1,4 +1,4 @@
-// Which view is shown, and what keeps it up to date.
+// Chooses the view, and keeps it up to date.
 import { button, canAct, onSignIn, signIn } from "./actions.js";
 import { stream, token } from "./api.js";
 import { STATES } from "./bar.js";
@@ -55,7 +55,7 @@ function showNav() {
   );
 }
 
-// -- what is said aloud --------------------------------------------------------------------------
+// -- announcements for screen readers ------------------------------------------------------------
 
 function announce(blocks, before) {
   if (!before) return;

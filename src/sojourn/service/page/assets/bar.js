@@ -12,7 +12,7 @@ export const STATES = {
   broken: "worker died",
   spare: "spare worker",
 };
-const LEAST_SHARE = 0.012; // so that a block can be seen and pressed
+const LEAST_SHARE = 0.012; // of the bar's width, so that a small block can be seen and clicked
 
 export function modelLink(name) {
   return `#/models/${encodeURIComponent(name)}`;

@@ -1,4 +1,4 @@
-// Elements from plain values. Text is only ever text: nothing here parses markup.
+// Elements from plain values. Text stays text: nothing here parses markup.
 
 export function h(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
@@ -31,7 +31,7 @@ export function replace(element, ...children) {
   append(element, children);
 }
 
-// Children that follow a list: those that stay keep their element, and with it focus and motion.
+// Updates children to match a list. Items that stay keep their element, its focus and animation.
 export function keyed(parent, items, keyOf, create, update) {
   const before = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   let previous = null;
@@ -93,7 +93,7 @@ export function table(caption, columns, rows, { empty = "Nothing yet.", keyOf = 
   return { element: h("div", {}, note, frame), show };
 }
 
-// Looks again now or soon, but not again within `seconds`. What fails is seen by the lost connection.
+// Calls `act` at most once in `seconds`. Its failures are ignored: a lost connection shows anyway.
 export function atMostEvery(seconds, act) {
   let timer = 0;
   let last = -Infinity;

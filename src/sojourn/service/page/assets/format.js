@@ -1,4 +1,4 @@
-// Amounts as people read them: the same words as sojourn's own.
+// Readable amounts, in the same format as sojourn's Python code.
 
 const UNITS = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
 
@@ -29,7 +29,7 @@ export function number(value) {
   return Math.round(value).toLocaleString("en");
 }
 
-// 4:05, 1:02:03: whole seconds, for what counts down.
+// A countdown in whole seconds: 4:05, 1:02:03.
 export function countdown(value) {
   const left = Math.max(0, Math.ceil(value));
   const parts = [Math.floor(left / 3600), Math.floor((left % 3600) / 60), left % 60];

@@ -1,4 +1,4 @@
-// One model: what it takes, where it stands, what it costs, how it fares, and a form to try it.
+// The view of one model: signature, state, memory, performance, and a form to try it.
 import { button, canAct } from "./actions.js";
 import { get, post } from "./api.js";
 import { standing, STATES } from "./bar.js";

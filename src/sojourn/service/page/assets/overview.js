@@ -1,4 +1,4 @@
-// The first view: what is resident, what is asked, who waits, what went wrong.
+// The first view: resident models, requests, waiting callers, incidents.
 import { get } from "./api.js";
 import { MemoryBar, modelLink, standing, STATES } from "./bar.js";
 import { h, panel, table } from "./dom.js";

@@ -6,7 +6,7 @@ import * as format from "./format.js";
 const HEIGHT = 170;
 const shown = new Set();
 
-// A colour of the page as it is now, by day or by night: a canvas knows no variables.
+// Resolves a colour variable in the current theme, because a canvas has no CSS variables.
 function colour(name) {
   const probe = h("span", { style: { color: `var(--${name})` } });
   document.body.append(probe);
@@ -15,7 +15,7 @@ function colour(name) {
   return found;
 }
 
-// A plot of `curves` [{key, label, colour, fill, dash}] whose columns come by `show(columns)`.
+// A plot of `curves` [{key, label, colour, fill, dash}]; `show(columns)` sets the data.
 export class Plot {
   constructor(title, unit, curves, { isLog = false } = {}) {
     this.isLog = isLog;
@@ -83,7 +83,7 @@ export class Plot {
     );
   }
 
-  // While nobody points at it, the legend reads what is newest.
+  // Shows the newest values in the legend while the pointer is elsewhere.
   readNewest(chart) {
     const last = chart.data[0].length - 1;
     if (last >= 0 && (chart.cursor.idx === null || chart.cursor.idx === undefined)) chart.setLegend({ idx: last });
@@ -117,7 +117,7 @@ export class Plot {
   }
 }
 
-// Whole powers of ten around what is there.
+// The axis range: whole powers of ten around the data.
 function decades(_, low, high) {
   if (!(low > 0) || !(high > 0)) return [1e-4, 1];
   return [10 ** Math.floor(Math.log10(low)), 10 ** Math.ceil(Math.log10(high * 1.0001))];
@@ -172,7 +172,7 @@ export const memory = () =>
     { key: "limit", label: "limit", colour: "bad", dash: [6, 4] },
   ]);
 
-// A range to look at, and the plots that follow it.
+// A time range to choose, and the plots that show it.
 export class Ranged {
   constructor(fetchSeries, plots, onSeries = () => {}) {
     this.fetchSeries = fetchSeries;
@@ -208,12 +208,12 @@ export class Ranged {
     const began = performance.now();
     this.plots.forEach((plot) => plot.show(series.columns));
     this.onSeries(series);
-    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))); // it is drawn
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))); // until it is drawn
     performance.measure("sojourn-plots", { start: began, end: performance.now() });
     this.element.dataset.drawn = seconds;
   }
 
-  // The newest point, as it comes. After a gap, or where points stand for many, all is asked anew.
+  // Appends a new point. Skips it after a gap, or if points are merged: then only `look` updates.
   add(point) {
     const at = this.columns?.at;
     if (!at || !point) return;
@@ -230,7 +230,7 @@ export class Ranged {
   }
 }
 
-// How many requests took how long. `bars` are {from, to, count}.
+// The distribution of latency. `bars` are {from, to, count}.
 export function histogram(bars) {
   if (!bars.length) return h("p", { class: "dim" }, "No requests in this time.");
   const width = 420;

@@ -1,11 +1,11 @@
-// Receipts and leaks: every stay, what it held, what came back, what is left.
+// Receipts and leaks: for every stay, the memory it held, gave back and left behind.
 import { drawing, get, save } from "./api.js";
 import { atMostEvery, h, panel, replace, table } from "./dom.js";
 import * as format from "./format.js";
 import { incidentTable } from "./overview.js";
 import { part } from "./state.js";
 
-const FIRST = 50; // rows that are shown before all are asked for
+const FIRST = 50; // rows shown until the user asks for all
 
 export function receiptTable(caption) {
   return table(

@@ -1,6 +1,6 @@
-// The same request as a command and as programs, to copy.
+// The same request as a command and as program code, to copy.
 
-const LONG = 1500; // characters of data that are written out
+const LONG = 1500; // most characters of data that are written out
 const NUMPY = { FP16: "float16", FP32: "float32", FP64: "float64", BOOL: "bool", BYTES: "object" };
 const FIELDS = { BOOL: "bool_contents", FP32: "fp32_contents", FP64: "fp64_contents", BYTES: "bytes_contents" };
 
@@ -9,7 +9,7 @@ function shell(text) {
 }
 
 function python(text) {
-  return JSON.stringify(text); // a string in Python, too
+  return JSON.stringify(text); // also a valid string in Python
 }
 
 function numpy(type) {
@@ -77,7 +77,7 @@ function curl(url, made, token) {
   return `curl -X POST ${shell(url)}${bearer} \\\n  -H 'Content-Type: application/json' \\\n  -d ${data}`;
 }
 
-// Of one request: [title, text] each. `addresses` are those of the server.
+// The snippets of one request, each [title, text]. `addresses` are those of the server.
 export function snippets({ model, version, tensors, made, path, addresses, token }) {
   const url = new URL(path, document.baseURI);
   const http = addresses.http || url.host;

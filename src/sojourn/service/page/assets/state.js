@@ -1,4 +1,4 @@
-// What the server has told, and who wants to know when it changes.
+// The state received from the server, and listeners for its changes.
 
 const parts = {};
 const listeners = new Set();

@@ -1,4 +1,4 @@
-// What a person types or uploads, as tensors of the KServe protocol.
+// Conversion of the user's input and uploads to tensors of the KServe protocol.
 
 export const DATATYPES = {
   float16: "FP16", float32: "FP32", float64: "FP64", bfloat16: "BF16", bool: "BOOL",
@@ -8,13 +8,13 @@ export const DATATYPES = {
 }; // prettier-ignore
 const FILLED = { zeros: () => 0, ones: () => 1, random: () => Math.random() };
 
-// Of an input that takes anything, what is given decides.
+// The KServe datatype of an input; if it takes any dtype, the type of the values decides.
 export function datatype(spec, values = [0]) {
   if (spec.dtype === "any") return { string: "BYTES", boolean: "BOOL" }[typeof values[0]] || "FP64";
   return DATATYPES[spec.dtype] || spec.dtype.toUpperCase();
 }
 
-// The shape of an example: one of everything that is not fixed.
+// The shape of an example: dimensions that are not fixed become 1.
 export function exampleShape(spec) {
   return (spec.shape || [1]).map((size) => size ?? 1);
 }
@@ -35,7 +35,7 @@ function nested(shape, value) {
   return Array.from({ length: shape[0] }, () => nested(shape.slice(1), value));
 }
 
-// {datatype, shape, data (flat) or raw (Uint8Array of one BYTES element)}
+// Returns {datatype, shape, data (flat) or raw (Uint8Array of one BYTES element)}.
 export function tensor(name, spec, text) {
   const words = text.trim();
   const type = datatype(spec);
@@ -73,7 +73,7 @@ function check(name, spec, shape) {
   }
 }
 
-// An image in the shape that the input wants: its height, width and channels, wherever they stand.
+// An image in the input's shape: height, width and channels, in whichever order the input has them.
 export async function fromImage(name, spec, file, scale) {
   if (datatype(spec) === "BYTES") {
     return { name, datatype: "BYTES", shape: exampleShape(spec), raw: new Uint8Array(await file.arrayBuffer()), file: file.name };
@@ -122,7 +122,7 @@ export function parseCsv(text) {
   return rows.filter((cells) => cells.some((text) => text.trim()));
 }
 
-// The rows of a CSV file, as the text of each input: by columns with their names, or as a matrix.
+// The rows of a CSV file as the text of each input: by columns with input names, or as a matrix.
 export function fromCsv(text, specs, chosen) {
   const rows = parseCsv(text);
   if (!rows.length) throw new Error("the file has no rows");
@@ -144,7 +144,7 @@ export function fromCsv(text, specs, chosen) {
   return { [chosen]: JSON.stringify(isFlat ? matrix.map((cells) => cells[0]) : matrix) };
 }
 
-// A request's body: JSON, and behind it the bytes that JSON cannot hold.
+// A request's body: JSON, followed by the bytes that JSON cannot hold.
 export function body(tensors) {
   const raws = [];
   const inputs = tensors.map(({ name, datatype: type, shape, data, raw }) => {

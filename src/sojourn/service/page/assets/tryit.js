@@ -6,7 +6,7 @@ import { part } from "./state.js";
 import { snippets } from "./snippets.js";
 import * as tensors from "./tensors.js";
 
-const SHOWN = 20000; // characters of an answer
+const SHOWN = 20000; // most characters of an answer that are shown
 const SCALES = ["0–1", "-1–1", "0–255"];
 
 export class TryIt {
@@ -140,7 +140,7 @@ export class TryIt {
         token: token.get(),
       });
     } catch {
-      // What is typed is not a request yet; running it says why.
+      // The typed text is not a valid request yet; running it shows the error.
     }
     const open = new Set([...this.copies.querySelectorAll("details[open]")].map((d) => d.dataset.title));
     replace(
@@ -164,7 +164,7 @@ function snippet(title, text, isOpen) {
       await navigator.clipboard.writeText(text);
       copy.textContent = "Copied";
     } catch {
-      getSelection().selectAllChildren(code); // not over plain HTTP: it is selected instead
+      getSelection().selectAllChildren(code); // no clipboard over plain HTTP: select the text
       copy.textContent = "Press Ctrl+C";
     }
     setTimeout(() => (copy.textContent = "Copy"), 2000);
@@ -184,7 +184,7 @@ function output({ name, datatype, shape, data }) {
   );
 }
 
-// The largest of a row of numbers, as bars: what a classifier means.
+// The largest numbers of a row, as bars: the top classes of a classifier.
 function best(datatype, shape, data) {
   const width = shape[shape.length - 1];
   if (!/^(FP|BF)/.test(datatype) || shape.length !== 2 || width < 2 || width > 100000) return null;
