@@ -20,7 +20,8 @@ from sojourn.pool.decisions.terms import CopyId
 NAMESPACE = "sojourn"
 CONTROLLER = "controller"
 _AGENT = "agent-"
-# A controller that died is restarted within this; a starting one may wait half as long for nodes.
+# An agent that no controller contacts for this long ends. A controller that died is back in one
+# second; one that starts may wait for other nodes for half of this.
 _ALONE_SECONDS = 2 * MEET_SECONDS
 
 

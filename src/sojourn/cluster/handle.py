@@ -337,7 +337,7 @@ class Cluster:
             link.calls += 1
             return link
 
-    # -- itself ----------------------------------------------------------------------------------
+    # -- status and closing ----------------------------------------------------------------------
 
     def count(self, how: str) -> None:
         with self._lock:

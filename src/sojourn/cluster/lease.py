@@ -64,7 +64,7 @@ class RemoteLease(Usable):
         self.ended: str | None = None
         self.runs = 0
 
-    # -- what it is ------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------
 
     @property
     def _granted(self) -> words.Leased:
@@ -265,7 +265,7 @@ class RemoteLease(Usable):
         wanted = fetches if fetches is None or isinstance(fetches, str) else tuple(fetches)
         return self._cluster.repeatable.get((self.mark, wanted, tuple(feeds))) is True
 
-    # -- what else a session can do ----------------------------------------------------------------
+    # -- other session operations ------------------------------------------------------------------
 
     def reset(self) -> None:
         self._operate("reset")
@@ -295,7 +295,7 @@ class RemoteLease(Usable):
         assert isinstance(reply, words.Done)
         return reply
 
-    # -- its end -----------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Return the lease. May be called twice."""

@@ -148,7 +148,7 @@ class Catalogue(Lives):
         with contextlib.suppress(ModelError):  # the version has just been removed
             self.pool.keep(served.pool_name, served.keep_seconds, version=served.version)
 
-    # -- questions ------------------------------------------------------------------------------
+    # -- lookups --------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:

@@ -101,7 +101,8 @@ _METHODS: Mapping[str, Callable[[Handler, Task], Coroutine[Any, Any, Classified 
 async def multi_infer(
     handler: Handler, tasks: Sequence[tuple[str, Task]]
 ) -> list[Classified | Regressed]:
-    """Run several tasks, each with its method, on the same examples and model, no signature twice.
+    """Run several tasks on the same examples, each with its own method; all for one model, and no
+    two for the same signature.
 
     All tasks are answered or none.
     """

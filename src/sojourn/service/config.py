@@ -220,8 +220,9 @@ class _Reader:
         self._problems.append((line, f"{self._file}:{line}: {words}" if line else words))
 
 
-# Kubernetes sets variables like these in the pods near a service called "sojourn-serve". The server
-# also has variables that are not settings: the path of the file, and secrets.
+# Kubernetes sets variables like these in the pods of a namespace with a service called
+# "sojourn-serve". The server also has variables that are not settings: the path of the file, and
+# secrets.
 _OF_KUBERNETES = re.compile(PREFIX + r"(?:SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\w+)")
 _OTHER_VARIABLES = {PREFIX + name for name in ("CONFIG", "INFER_TOKENS", "ADMIN_TOKENS")}
 

@@ -219,7 +219,7 @@ class Daemon:
     def _read_tokens(self, settings: Settings) -> Tokens:
         return tokens.read(settings.tokens, dict(self._secrets))
 
-    # -- signals, and telling others -------------------------------------------------------------
+    # -- signals and announcements ---------------------------------------------------------------
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._is_draining:

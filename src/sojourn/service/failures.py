@@ -39,7 +39,7 @@ class Status(enum.Enum):
 
 
 class Refused(errors.SojournError):
-    """A request is refused; this error is its answer. The message is for the client to read."""
+    """The refusal of a request, sent as its answer. The message is for the client to read."""
 
     def __init__(self, status: Status, message: str, retry_after: float | None = None) -> None:
         # A path or a model's message may contain any bytes; what is not valid text cannot be sent.
@@ -107,7 +107,7 @@ _STATUSES: tuple[tuple[type[BaseException], Status, float | None], ...] = (
     (errors.LeaseExpired, Status.UNAVAILABLE, 1.0),
     (errors.SessionClosed, Status.UNAVAILABLE, 1.0),
     (errors.SessionBusy, Status.UNAVAILABLE, 1.0),
-    (errors.PlatformError, Status.UNAVAILABLE, 1.0),  # no thread, no process to be had
+    (errors.PlatformError, Status.UNAVAILABLE, 1.0),  # no thread or process could be started
     (errors.ModelError, Status.FAILED_PRECONDITION, None),
     (errors.SandboxError, Status.FAILED_PRECONDITION, None),
     (errors.DeviceError, Status.FAILED_PRECONDITION, None),

@@ -50,8 +50,7 @@ def find_versions(path: str) -> dict[int, str]:
 
 
 def versions_at(path: str) -> dict[int, str]:
-    """Return every version of the model at `path`; a model without numbered folders is version
-    1."""
+    """Return every version of the model at `path`: 1 for a model without numbered folders."""
     return find_versions(path) or {1: path}
 
 

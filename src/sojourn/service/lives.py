@@ -307,7 +307,7 @@ class Lives:
         events.emit("model.retired", served.name, version=served.version, why=why)
         return tuple(served.receipts)
 
-    # -- what the pool tells --------------------------------------------------------------------
+    # -- receipts from the pool -----------------------------------------------------------------
 
     def _has_receipt(self, key: str, receipt: Receipt) -> None:
         """A copy was closed, for any reason. Called on a thread of the pool."""

@@ -220,7 +220,7 @@ class ModelQueue:
         self.statistics.repeated += 1
         return True
 
-    # -- many of them ----------------------------------------------------------------------------
+    # -- steps for several requests --------------------------------------------------------------
 
     def _start(self, batch: list[Ask]) -> None:
         self._busy += 1

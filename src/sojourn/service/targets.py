@@ -29,7 +29,8 @@ class Target:
             for name, spec in call.spec.inputs.items()
         ]
         self._call = call
-        # Whether an open first dimension is the number of rows: of all inputs and outputs.
+        # Requests can be joined only if the first dimension of every input and output is open: then
+        # it is the number of rows.
         self.has_rows = bool(self.feeds) and all(
             _has_rows(spec)
             for spec in (

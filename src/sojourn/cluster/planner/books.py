@@ -242,7 +242,7 @@ class Books:
             place.pinned_bytes += grown
         self.charge(place, grown)
 
-    # -- who may leave -------------------------------------------------------------------------
+    # -- eviction candidates -------------------------------------------------------------------
 
     def list_idle(self, copy: Copy) -> None:
         """List a copy as idle, behind all others of its weight, if it may be evicted."""

@@ -122,7 +122,7 @@ class Planner:
         return (*orders, *self.plan(now))
 
     def on_demand(self, name: str, now: float) -> tuple[Order, ...]:
-        """A caller requests this model: open it if it is not open, and mark it as used."""
+        """Open a model that a caller requests, if it is not open, and mark it as used."""
         entry = self.books.entries[name]
         entry.is_wanted = True
         is_open = False
@@ -233,10 +233,10 @@ class Planner:
         return self.plan(now)
 
     def on_stayed(self, copy_id: CopyId, now: float, *, is_leased: bool) -> bool:
-        """A copy could not be closed: it is leased, or its state cannot be parked. Return whether
-        it may stay.
+        """Handle a copy that could not be closed, because it is leased or its state cannot be
+        parked. Return whether it may stay.
 
-        It may not if its model is unregistered.
+        It may not stay if its model is unregistered.
         """
         copy = self.books.copies.get(copy_id)
         if copy is None or not copy.is_leaving:

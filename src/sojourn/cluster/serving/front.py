@@ -103,7 +103,7 @@ class Front:
         finally:
             self._pool.close()
 
-    # -- what other fronts and the command ask for -------------------------------------------------
+    # -- requests from other fronts and the command ------------------------------------------------
 
     def load(self, name: str, version: int | None) -> None:
         self._server.call(lambda: self._catalogue.load_here(name, version))

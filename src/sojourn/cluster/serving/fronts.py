@@ -25,7 +25,7 @@ _FRONT = "front-"
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
 _TELL_SECONDS = 120.0
-_OUTS_SECONDS = 1.0  # fronts that start at the same time do not answer
+_OUTS_SECONDS = 1.0  # fronts that are starting have nothing to report
 _log = logging.getLogger("sojourn.service")
 
 

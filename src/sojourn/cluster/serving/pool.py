@@ -138,7 +138,7 @@ class ClusterPool:
         number = version or self.latest(name) or 1
         return _key_of(name, number)
 
-    # -- which there are ---------------------------------------------------------------------------
+    # -- lookups -----------------------------------------------------------------------------------
 
     def names(self) -> tuple[str, ...]:
         with self._lock:
