@@ -1,17 +1,17 @@
 """More than one machine: sojourn on Ray.
 
-    import sojourn.cluster as cluster
+import sojourn.cluster as cluster
 
-    with cluster.connect() as everywhere:
+with cluster.connect() as everywhere:
         everywhere.register("resnet", "/models/resnet")
         with everywhere.lease("resnet", timeout=5) as session:
             session.run("probabilities", {"image": image})
 
-`planner/` decides what is open where; `controller.py` has it carried out for those in `callers.py`
-(`orders.py`) by an `agent.py` on each node (`leases.py`, `calls.py`, `files.py`, `storage.py`).
-`handle.py`, `lease.py` and `links.py` are the side of the caller; `wire/` is what is said between
-the two. `serving/` is a server on every node. `actors.py`, `connecting.py` and `serving/fronts.py`
-alone know Ray.
+`planner/` decides which model is open on which node; `controller.py` serves the callers
+(`callers.py`) and carries out the plan (`orders.py`) through an `agent.py` on each node
+(`leases.py`, `calls.py`, `files.py`, `storage.py`). `handle.py`, `lease.py` and `links.py` are the
+caller's side; `wire/` is the protocol between callers and agents. `serving/` is a server on every
+node. Only `actors.py`, `connecting.py` and `serving/fronts.py` know Ray.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Cluster", "NodeLost", "RemoteLease", "connect"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "connect":  # with Ray, which takes a second to import
+    if name == "connect":  # imports Ray, which takes a second
         from sojourn.cluster.connecting import connect
 
         return connect

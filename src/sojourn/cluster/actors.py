@@ -1,4 +1,4 @@
-"""The agent and the controller as Ray actors, and how each is found again by its name."""
+"""The agent and the controller as Ray actors, each found by its name."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from sojourn.pool.decisions.terms import CopyId
 NAMESPACE = "sojourn"
 CONTROLLER = "controller"
 _AGENT = "agent-"
-# A controller that died is back in one; one that starts may wait for other nodes for half as long.
+# An agent that no controller contacts for this long ends. A controller that died is back in one
+# second; one that starts may wait for other nodes for half of this.
 _ALONE_SECONDS = 2 * MEET_SECONDS
 
 
 class AgentActor:
-    """An agent on the node that Ray has put it on. Ray starts it again if it dies."""
+    """An agent on the node where Ray placed it. Ray restarts it if it dies."""
 
     def __init__(self, node: Mapping[str, Any], settings: Settings) -> None:
         gpus = ray.get_gpu_ids()
         if not gpus:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves it unset, which shows them all
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves it unset, which exposes all GPUs
         resources = node["Resources"]
         budget = settings.memory_bytes or int(resources.get("memory", 2**33))
         self._host = node["NodeManagerAddress"]
@@ -49,12 +50,12 @@ class AgentActor:
     async def start(self) -> AgentFacts:
         if self._facts is None:
             self._facts = await self._agent.start(self._host)
-            self._heard_at = time.monotonic()  # starting may have taken longer than it may
+            self._heard_at = time.monotonic()  # the start may have taken longer than the limit
             self._watching = asyncio.get_running_loop().create_task(self._watch())
         return self._facts
 
     async def _watch(self) -> None:
-        """End if no controller has been heard of: nothing else would end this actor."""
+        """End the actor if no controller contacts it: nothing else would end it."""
         while time.monotonic() - self._heard_at < _ALONE_SECONDS:
             await asyncio.sleep(1.0)
         await self._agent.end()
@@ -99,19 +100,19 @@ class AgentActor:
 
 
 class RayNodes:
-    """The nodes that Ray knows, and an agent on each."""
+    """The nodes that Ray knows, with an agent on each."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def alive(self) -> dict[str, Mapping[str, Any]]:
-        """Those that take part. A head started with no processors does not."""
+        """Return the live nodes that take part. A head started without processors does not."""
         nodes = (node for node in ray.nodes() if node["Alive"])
         return {node["NodeID"]: node for node in nodes if node["Resources"].get("CPU", 0) > 0}
 
     def agent(self, node: Mapping[str, Any]) -> Any:
-        """The agent of this node, started if there is none."""
-        # By its label, which is hard: an affinity to a node that is soft lands elsewhere.
+        """Return the agent of this node; start it if none exists."""
+        # By its label, which is a hard constraint: with a soft affinity it could land elsewhere.
         node_id = node["NodeID"]
         remote = ray.remote(AgentActor).options(
             name=_AGENT + node_id,
@@ -134,16 +135,17 @@ class RayNodes:
         ray.kill(agent, no_restart=True)
 
     def end(self) -> None:
-        """The last thing that a controller does."""
+        """End the controller's actor: its last action."""
         _end_this_actor()
 
     def step_down(self) -> None:
-        # Not by its handle: to Ray, the one that has taken over is the same actor.
+        # Not by the actor handle: to Ray, the successor is the same actor.
         os._exit(1)
 
 
 class ControllerActor(Controller):
-    """The controller, detached: it outlives the program that started it while others use it."""
+    """The controller as a detached actor: it outlives the program that started it while others use
+    it."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(RayNodes(settings), settings)
@@ -154,7 +156,7 @@ def _end_this_actor() -> None:
 
 
 def controller(settings: Settings) -> Any:
-    """The controller of this Ray cluster, started if there is none."""
+    """Return the controller of this Ray cluster; start it if none exists."""
     remote = ray.remote(ControllerActor).options(
         name=CONTROLLER,
         namespace=NAMESPACE,

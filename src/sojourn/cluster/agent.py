@@ -1,9 +1,9 @@
-"""One node's pool and its data plane. No Ray in here: `actors.py` makes it an actor.
+"""One node's pool and its data plane. Does not use Ray: `actors.py` makes it an actor.
 
-Everything happens on one event loop, which owns the tables; what blocks (opening, saving, closing)
-is done aside. Orders carry the epoch of the controller that gives them, and an older one than was
-seen before is refused. A lease is known by a random number that is never used twice, so that a late
-call can not reach what took its place.
+Everything runs on one event loop, which owns the tables; blocking work (opening, saving, closing)
+runs in threads. Orders carry the epoch of their controller, and an order with an older epoch than
+the latest one seen is refused. A lease is identified by a random number that is never reused, so a
+late call cannot reach the lease that replaced it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PARK_SECONDS = 60.0
 
 
 class Agent:
-    """What runs on one node. It lives until `end()`; its workers end with its process."""
+    """The agent of one node. It lives until `end()`; its workers end with its process."""
 
     def __init__(
         self,
@@ -75,13 +75,13 @@ class Agent:
         self._files = Files(f"{self._folder}/models")
         self._pool = Pool(budget_bytes, idle_seconds=None)
         self._epoch = Epoch(0, "")
-        self._copies: dict[str, CopyId] = {}  # by model: what is open here, or being opened
+        self._copies: dict[str, CopyId] = {}  # by model: open here, or being opened
         self._opening: dict[CopyId, asyncio.Future[None]] = {}
-        self._open: dict[CopyId, tuple[Stay, str]] = {}  # those that can be leased; their marks
+        self._open: dict[CopyId, tuple[Stay, str]] = {}  # copies that can be leased, with marks
         self._routes: dict[str, list[str]] = {}
-        self._plan = 0, 0  # of which controller, and which of its plans
-        self._sources: dict[str, ModelSource] = {}  # for a controller that starts anew
-        self._parked: set[tuple[str, int]] = set()  # models and slots, for the same
+        self._plan = 0, 0  # epoch of the controller, and number of its plan
+        self._sources: dict[str, ModelSource] = {}  # for recovery by a new controller
+        self._parked: set[tuple[str, int]] = set()  # models and slots, for the same purpose
         self._leases = Leases(self._pool)
         self._calls = Calls(node)
         self._ends: set[AgentEnd] = set()
@@ -91,16 +91,17 @@ class Agent:
         self._local_server: asyncio.Server | None = None
 
     async def start(self, host: str) -> AgentFacts:
-        """Listen on this address of the node; returns the address with its port."""
+        """Listen on this address of the node; return the agent's facts, with the address and
+        port."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._new_end, host, 0)
         address = self._server.sockets[0].getsockname()[:2]
-        local = f"sojourn-agent-{secrets.token_hex(8)}"  # of no file: it vanishes with us
+        local = f"sojourn-agent-{secrets.token_hex(8)}"  # abstract: it vanishes with this process
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(f"\0{local}")
         self._local_server = await loop.create_unix_server(self._new_end, sock=listening)
         self._spawn(self._leases.expire_for_ever())
-        await asyncio.to_thread(warm_up)  # the first model or call is near
+        await asyncio.to_thread(warm_up)  # the first model or call is expected soon
         return AgentFacts(
             self._node_id,
             self._node,
@@ -116,7 +117,7 @@ class Agent:
         )
 
     async def end(self, epoch: Epoch | None = None) -> None:
-        """Close everything. Returns when no worker is left."""
+        """Close everything. Return when no worker is left."""
         if epoch is not None:
             self.require(epoch)
         self._is_over = True
@@ -139,7 +140,8 @@ class Agent:
     # -- orders ----------------------------------------------------------------------------------
 
     def adopt(self, epoch: Epoch) -> Epoch:
-        """Take orders from this controller unless there was a later one; returns the latest."""
+        """Accept orders from this controller unless a later one was seen; return the latest
+        epoch."""
         if epoch.number > self._epoch.number:
             self._epoch = epoch
         return self._epoch
@@ -152,7 +154,7 @@ class Agent:
         restores: bool,
         others: Sequence[AgentFacts] = (),
     ) -> int:
-        """Open a copy; returns the bytes it holds. If this raises, there is no copy."""
+        """Open a copy; return the bytes it holds. If this raises, no copy exists."""
         self.require(epoch)
         name = copy.model
         if name in self._copies:
@@ -186,20 +188,21 @@ class Agent:
                     with Folder(self._folder) as folder:
                         if self._storage.get(folder, name, copy.slot):
                             session.restore(folder)
-                            session._stay.changed = False  # it is what the next open gives, too
+                            session._stay.changed = False  # the next open restores the same state
                 return session._stay
         except BaseException:
             self._unregister(name, _PARK_SECONDS)
             raise
 
     async def close(self, epoch: Epoch, copy: CopyId, parks: bool, evicts: bool = False) -> bool:
-        """Close a copy; returns whether its state was kept, which `parks` asks for if it has
-        changed. With `evicts`, a copy that was leased since the last report is refused."""
+        """Close a copy; return whether its state was parked. `parks` requests that if the state has
+        changed. With `evicts`, refuse to close a copy that was leased since the last report."""
         self.require(epoch)
         if evicts and copy in self._open and self._leases.count(copy.model):
             raise SessionBusy(f"{copy} is leased")
         if (opening := self._opening.get(copy)) is not None:
-            # It ends before its place is free: one that is opened in it must not meet it.
+            # Abort the open and wait for its end before the slot is free: a new copy must not
+            # collide with it.
             await asyncio.to_thread(self._unregister, copy.model, 0)
             await opening
         opened = self._open.pop(copy, None)  # no new leases
@@ -218,7 +221,7 @@ class Agent:
         return parked
 
     async def drop(self, epoch: Epoch, name: str, slots: int) -> None:
-        """Forget what was kept of an unregistered model."""
+        """Delete the parked state of an unregistered model."""
         self.require(epoch)
         for slot in range(slots):
             self._parked.discard((name, slot))
@@ -232,11 +235,12 @@ class Agent:
             del self._copies[copy.model]
 
     def _unregister(self, name: str, timeout: float) -> None:
-        with contextlib.suppress(ModelError):  # it is unregistered already
+        with contextlib.suppress(ModelError):  # already unregistered
             self._pool.unregister(name, timeout=timeout)
 
     def _park_now(self, copy: CopyId, stay: Stay) -> bool:
-        """Keep its state; False if that is gone with its worker: the pool has opened it anew."""
+        """Park the state of a copy; False if it was lost with its worker, because the pool has
+        reopened it."""
         with Folder(self._folder) as folder:
             with self._pool.lease(copy.model, timeout=_PARK_SECONDS) as session:
                 if session._stay is not stay:
@@ -246,7 +250,8 @@ class Agent:
         return True
 
     def set_routes(self, epoch: Epoch, plan: int, routes: dict[str, list[str]]) -> None:
-        """Which nodes have which model, as of this plan, for callers that ask the wrong one."""
+        """Store which nodes have which model in this plan, to redirect callers that ask the wrong
+        node."""
         self.require(epoch)
         if (epoch.number, plan) > self._plan:
             self._plan, self._routes = (epoch.number, plan), routes
@@ -254,8 +259,8 @@ class Agent:
     def remember(
         self, epoch: Epoch, sources: Mapping[str, ModelSource | None], are_all: bool
     ) -> None:
-        """Models that are registered, or no longer; or all that are: then we are new, or were taken
-        for lost with what we had kept."""
+        """Record models that were registered, or unregistered (None). With `are_all`, these are all
+        models: this agent is new, or was considered lost together with its parked states."""
         self.require(epoch)
         known = {} if are_all else self._sources
         found = {**known, **sources}
@@ -267,8 +272,8 @@ class Agent:
         return self._sources
 
     def report(self) -> AgentReport:
-        """What is here. A copy whose worker died is let go: the pool would open it anew, without
-        the state that was kept of it."""
+        """Report this node's copies. A copy whose worker died is closed: the pool would reopen it
+        without its parked state."""
         for copy, (stay, _) in list(self._open.items()):
             if stay.lifecycle.state in (State.BROKEN, State.CLOSED):
                 del self._open[copy]
@@ -344,10 +349,10 @@ class Agent:
         except SojournError:
             if copy in self._open:
                 raise
-            return words.Moved(self._plan, [])  # it was unregistered meanwhile
+            return words.Moved(self._plan, [])  # the model was unregistered meanwhile
         stay = held.lease._terms.stay
         opened, mark = self._open.get(copy, (None, ""))
-        if stay is not opened:  # the pool has opened it anew
+        if stay is not opened:  # the pool has reopened the copy
             self._leases.end(held.number, "its worker died")
             return words.Moved(self._plan, [])
         return words.Leased(

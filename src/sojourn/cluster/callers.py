@@ -1,4 +1,4 @@
-"""Who uses the cluster, and which models they hold. Pure: times are passed in."""
+"""The callers that use the cluster, and the models they hold. Pure: times are passed in."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Iterable
 
 
 class Callers:
-    """Those that were heard of within the last `limit_seconds`."""
+    """The callers that reported within the last `limit_seconds`."""
 
     def __init__(self, limit_seconds: float) -> None:
         self._limit_seconds = limit_seconds
         self._heard: dict[str, float] = {}
-        # Of models that go with the last caller that holds them: when each has said so last.
+        # For models that are removed with their last holder: by model and caller, the time of the
+        # last report.
         self._holders: dict[str, dict[str, float]] = {}
 
     def __len__(self) -> int:
         return len(self._heard)
 
     def hear(self, caller: str, now: float, holds: Iterable[str] = ()) -> None:
-        """A caller is there, and holds these models."""
+        """Record that a caller is alive and holds these models."""
         self._heard[caller] = now
         for name in holds:
             self.hold(name, caller, now)
@@ -27,7 +28,8 @@ class Callers:
         self._holders.setdefault(name, {})[caller] = now
 
     def release(self, name: str, caller: str) -> bool:
-        """A caller holds a model no longer; returns whether another one does."""
+        """Record that a caller no longer holds a model; return whether another caller still
+        does."""
         holders = self._holders.get(name, {})
         holders.pop(caller, None)
         if not holders:

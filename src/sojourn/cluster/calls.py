@@ -1,4 +1,4 @@
-"""Isolated functions that callers elsewhere have an agent run, each in a worker of its own."""
+"""Isolated functions that an agent runs for remote callers, each in a worker of its own."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _REMEMBERED = 1000
 
 
 class Calls:
-    """Those under way. A caller that is gone takes its calls with it."""
+    """The calls under way. Calls of a caller that disconnects are cut off."""
 
     def __init__(self, node: str) -> None:
         self._node = node
         self._calls: dict[int, tuple[Any, Call]] = {}
-        self._unwanted: OrderedDict[int, None] = OrderedDict()  # cut off before they came
+        self._unwanted: OrderedDict[int, None] = OrderedDict()  # cut off before they arrived
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -60,7 +60,7 @@ class Calls:
         found = self._calls.get(number)
         if found is not None:
             found[1].cut_off()
-        else:  # it is over, or its arguments are still on their way
+        else:  # already finished, or its arguments have yet to arrive
             self._unwanted[number] = None
             if len(self._unwanted) > _REMEMBERED:
                 self._unwanted.popitem(last=False)

@@ -1,4 +1,4 @@
-"""`sojourn.cluster.connect`: join a Ray cluster, and have agents on its nodes."""
+"""`sojourn.cluster.connect`: join a Ray cluster and start agents on its nodes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def connect(
     gpus: int | None = None,
     **ray_options: Any,
 ) -> Cluster:
-    """Every node that Ray knows at this address, and those that join later.
+    """Connect to every node of the Ray cluster at this address, including nodes that join later.
 
-    `memory` is what the sessions on each node may hold together; without it, what Ray says that
-    the node has. `storage` is a URL that all nodes see and fsspec knows: there the variables of
-    sessions are kept that have to leave. Without it they stay on their node. `gpus` is how many of
-    each node Ray is asked for; without it, all. These are decided by the first program that
-    connects. If Ray is connected already it is used as it is; otherwise other options are those of
-    `ray.init`.
+    `memory` limits what all sessions on each node may hold together; by default, the memory that
+    Ray reports for the node. `storage` is a URL that all nodes can reach and fsspec supports: the
+    variables of evicted sessions are kept there. Without it they stay on their node. `gpus` is how
+    many GPUs of each node to request from Ray; by default, all. The first program that connects
+    decides these settings. An existing connection to Ray is used as it is; otherwise the remaining
+    options are passed to `ray.init`.
     """
     limit = None if memory is None else arguments.memory("memory", memory)
     if gpus is not None:
@@ -51,13 +51,13 @@ def connect(
 
 
 def joined(settings: Settings, leave: Callable[[], None] | None = None) -> Cluster:
-    """The same, in a program that is already connected to Ray."""
+    """Do the same as `connect` in a program that is already connected to Ray."""
     caller = _Caller(actors.controller(settings), settings)
     return Cluster(Control(caller.call, leave or _nothing))
 
 
 class _Caller:
-    """Calls the controller. While Ray starts it again, calls wait."""
+    """Calls the controller. While Ray restarts it, calls wait."""
 
     def __init__(self, handle: Any, settings: Settings) -> None:
         self._handle = handle
@@ -67,7 +67,7 @@ class _Caller:
         deadline = None if timeout is None else time.monotonic() + timeout + 1.0
         while True:
             left = None if deadline is None else max(0.001, deadline - time.monotonic())
-            if not ray.is_initialized():  # or it would start a cluster of its own
+            if not ray.is_initialized():  # otherwise Ray would start a new cluster
                 raise SessionClosed("Ray was shut down, and the connection to the cluster with it")
             try:
                 return ray.get(getattr(self._handle, method).remote(*given), timeout=left)
@@ -89,7 +89,8 @@ def _nothing() -> None:
 
 
 def look(address: str | None = "auto", **ray_options: Any) -> dict[str, Any] | None:
-    """Nodes, budgets and copies of the cluster at this address; None if no program is connected.
+    """Return nodes, budgets and copies of the cluster at this address; None if no program is
+    connected.
 
     Nothing is started.
     """

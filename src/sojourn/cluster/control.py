@@ -1,4 +1,4 @@
-"""The controller as a caller sees it."""
+"""The caller's interface to the controller."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 from sojourn.cluster.terms import ModelSource
 
 ANSWER_SECONDS = 4.0
-_START_SECONDS = 300.0  # until the nodes have agents, each with its zygote
+_START_SECONDS = 300.0  # until every node has an agent with its zygote
 _ORDER_SECONDS = 60.0
 
 
 class Control:
-    """`call` has one of the controller's methods called, in time; `leave` is for the end."""
+    """Calls the controller: `call` calls one of its methods, with a timeout; `leave`
+    disconnects."""
 
     def __init__(self, call: Any, leave: Any) -> None:
         self._call = call
@@ -25,7 +26,7 @@ class Control:
         return self._call("attach", self._client, (), timeout=_START_SECONDS)
 
     def beat(self, holds: Collection[str]) -> Any:
-        """The same, now and then; None if the controller does not answer just now."""
+        """Repeat `attach` as a heartbeat; None if the controller does not answer right now."""
         try:
             return self._call("attach", self._client, tuple(holds), timeout=ANSWER_SECONDS)
         except Exception:
@@ -35,7 +36,7 @@ class Control:
         try:
             self._call("detach", self._client, timeout=_ORDER_SECONDS)
         except Exception:
-            pass  # it ends by itself without callers
+            pass  # the controller ends by itself without callers
         self._leave()
 
     def register(self, source: ModelSource) -> None:

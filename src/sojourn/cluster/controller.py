@@ -1,7 +1,7 @@
-"""The one that decides for all nodes: watches them, asks the planner, answers callers.
+"""The controller of all nodes: it watches them, consults the planner, and answers callers.
 
-One event loop owns the planner. What it needs to start anew it finds on the agents, so that nothing
-is stored anywhere else. `orders.py` has what it decides carried out.
+One event loop owns the planner. The controller recovers its state from the agents, so nothing is
+stored elsewhere. `orders.py` carries out its decisions.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from sojourn.cluster.terms import AgentReport, Epoch, ModelSource
 from sojourn.errors import ModelError, PoolTimeout, SessionBusy
 
 _TICK_SECONDS = 0.2
-_REPORT_SECONDS = 10.0  # an agent that died is known at once; this is for one that is silent
-MEET_SECONDS = 30.0  # for the other agents to start once one has; the rest joins later
+_REPORT_SECONDS = 10.0  # for a silent agent; the death of an agent is noticed at once
+MEET_SECONDS = 30.0  # for the other agents to start once one has; later ones join then
 _END_SECONDS = 20.0
 _HOPELESS_SECONDS = 10.0  # without a node that could ever have room for a model
-_GO_SECONDS = 30.0  # for the copies of an unregistered model
+_GO_SECONDS = 30.0  # to close the copies of an unregistered model
 
 
 class Controller(Orders):
-    """There is one for each cluster. It lives while there are callers."""
+    """The controller of a cluster, one for each. It lives while it has callers."""
 
     def __init__(self, nodes: Nodes, settings: Settings) -> None:
         super().__init__(nodes, settings)
         self._joining: dict[str, asyncio.Task[None]] = {}
-        self._agents: dict[str, Any] = {}  # of all nodes, also of those that have yet to answer
+        self._agents: dict[str, Any] = {}  # of all nodes, including those that have yet to answer
         self._callers = Callers(settings.client_seconds)
         self._going: dict[str, asyncio.Task[None]] = {}  # models that are being unregistered
         self._started_at = 0.0
@@ -52,15 +52,15 @@ class Controller(Orders):
     # -- callers ---------------------------------------------------------------------------------
 
     async def attach(self, client: str, holds: Iterable[str] = ()) -> Table:
-        """A caller has connected, and counts as long as it repeats this now and then.
+        """Register a caller, which counts as long as it repeats this periodically.
 
-        Models that it holds stay registered with it.
+        The models that it holds stay registered as long as it does.
         """
         if self._ending is not None:
             raise ConnectionError("the controller is about to end")
         self._callers.hear(client, time.monotonic())
         await self._ready()
-        # Again, for starting may have taken longer than it may.
+        # Again, because the start may have taken longer than the limit.
         self._callers.hear(client, time.monotonic(), holds)
         return self._table()
 
@@ -71,7 +71,7 @@ class Controller(Orders):
         await asyncio.shield(self._started)
 
     async def detach(self, client: str) -> bool:
-        """A caller is gone; returns whether it was the last, so that everything has ended."""
+        """Remove a caller; return whether it was the last, so that everything has ended."""
         self._callers.leave(client)
         if self._callers:
             return False
@@ -79,9 +79,9 @@ class Controller(Orders):
         return True
 
     async def register(self, source: ModelSource, client: str) -> None:
-        """Make a model known everywhere. Doing so twice is fine.
+        """Register a model on all nodes. Idempotent.
 
-        One of the same name that was unregistered is gone first, with what was kept of it.
+        An unregistered model of the same name is removed completely first, with its parked state.
         """
         await self._ready()
         name = source.name
@@ -103,8 +103,8 @@ class Controller(Orders):
         self._perform(orders)
 
     async def unregister(self, name: str, client: str) -> None:
-        """Unregister a model: its copies are closed, and callers are refused. A model that other
-        callers hold stays."""
+        """Unregister a model: close its copies and refuse new callers. A model that other callers
+        hold stays."""
         await self._ready()
         source = self._sources.get(name)
         if source is None:
@@ -113,7 +113,7 @@ class Controller(Orders):
             await asyncio.wait({self._let_go(source)}, timeout=_GO_SECONDS)
 
     def _let_go(self, source: ModelSource) -> asyncio.Task[None]:
-        """Unregister it now. The task ends when nothing is left of it on any node."""
+        """Unregister the model now. The returned task ends when no node has anything of it left."""
         name = source.name
         del self._sources[name]
         self._failures.pop(name, None)
@@ -133,7 +133,8 @@ class Controller(Orders):
             del self._going[name]
 
     async def evict(self, name: str, timeout: float) -> bool:
-        """Have the copies of a model closed once their leases have ended; whether they are."""
+        """Close the copies of a model once their leases have ended; return whether all are
+        closed."""
         await self._ready()
         deadline = time.monotonic() + timeout
         while name in self._sources and self._planner.books.entries[name].copies:
@@ -145,11 +146,11 @@ class Controller(Orders):
         return True
 
     async def pin(self, name: str, pinned: bool) -> None:
-        """Have a model open all the time, or not any more."""
+        """Set whether a model is pinned: open all the time."""
         await self._change(name, pinned=pinned)
 
     async def keep(self, name: str, seconds: float | None) -> None:
-        """Have copies of a model stay idle for so long; None: until their room is needed."""
+        """Set how long copies of a model may stay idle; None: until their room is needed."""
         await self._change(name, keep_seconds=seconds)
 
     async def _change(self, name: str, **rules: Any) -> None:
@@ -163,7 +164,7 @@ class Controller(Orders):
         self._perform(self._planner.on_rules(name, now, pinned=source.pinned, keep_seconds=keep))
 
     async def locate(self, name: str, timeout: float | None) -> Table:
-        """Open a model if it is not open; returns the table once it is open somewhere."""
+        """Open a model if it is not open; return the table once it is open on some node."""
         deadline = None if timeout is None else time.monotonic() + timeout
         await self._ready()
         self._failures.pop(name, None)
@@ -197,7 +198,7 @@ class Controller(Orders):
             await self._wait_for_change(left)
 
     async def status(self) -> dict[str, Any]:
-        """Nodes, budgets and copies, as plain values."""
+        """Return nodes, budgets and copies, as plain values."""
         await self._ready()
         return {
             "epoch": self._epoch.number,
@@ -211,15 +212,16 @@ class Controller(Orders):
     # -- nodes -----------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        """Take over from the controller before: models and copies are as the agents have them."""
+        """Take over from the previous controller: adopt the models and copies that the agents
+        report."""
         alive = await asyncio.to_thread(self._nodes.alive)
         meetings = [self._spawn(self._meet(node, takes_over=True)) for node in alive.values()]
-        if meetings:  # wait for all, but once one is done not much longer for the others
+        if meetings:  # once one agent has answered, wait only a limited time for the others
             await asyncio.wait(meetings, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(meetings, timeout=MEET_SECONDS)
         members = [m.result() for m in meetings if m.done() and m.exception() is None]
         for meeting in meetings:
-            meeting.cancel()  # one that has yet to answer joins later
+            meeting.cancel()  # an agent that has yet to answer joins later
         for member in members:
             for name, source in (await member.agent.recall.remote()).items():
                 slots = {*source.parked, *self._sources.get(name, source).parked}
@@ -242,7 +244,7 @@ class Controller(Orders):
         self._spawn(self._watch_nodes())
 
     async def _meet(self, node: Mapping[str, Any], *, takes_over: bool = False) -> Member:
-        """The agent of a node, which from now on refuses the orders of earlier controllers."""
+        """Return the agent of a node, which from now on refuses orders of earlier controllers."""
         agent = self._agents[node["NodeID"]] = await asyncio.to_thread(self._nodes.agent, node)
         facts = await agent.start.remote()
         while (seen := await agent.adopt.remote(self._epoch)) != self._epoch:
@@ -252,7 +254,7 @@ class Controller(Orders):
         return Member(agent, facts, await agent.report.remote())
 
     async def _join(self, node: Mapping[str, Any]) -> None:
-        """A node is new, or was believed lost: what it still has open is closed."""
+        """Add a node that is new or was considered lost: close what it still has open."""
         member = await self._meet(node)
         await self._order(member, "remember", self._sources, True)
         for copy in member.report.copies:
@@ -270,18 +272,18 @@ class Controller(Orders):
         self._perform(self._planner.on_node(as_node(member.facts), time.monotonic()))
 
     async def _watch(self) -> None:
-        """Watch agents and callers, whether or not Ray's head answers."""
+        """Watch agents and callers, even while Ray's head does not answer."""
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             now = time.monotonic()
             for node_id, member in self._members.items():
-                if member.look is None or member.look.done():  # one that is slow delays no other
+                if member.look is None or member.look.done():  # a slow agent delays no other
                     member.look = self._spawn(self._look_at(node_id, member))
             self._perform((*self._planner.expire(now), *self._planner.plan(now)))
             self._look_at_callers(now)
 
     async def _watch_nodes(self) -> None:
-        """Ask Ray which nodes there are. Its head may be away for a while."""
+        """Poll Ray for its nodes. Its head may be unavailable for a while."""
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             try:
@@ -296,10 +298,10 @@ class Controller(Orders):
                     self._joining[node_id] = self._spawn(self._join_later(node_id, node))
 
     def _look_at_callers(self, now: float) -> None:
-        """Forget silent callers, and the models that only they held."""
+        """Forget silent callers, and unregister the models that only they held."""
         self._callers.expire(now)
         if now - self._started_at <= self._settings.client_seconds:
-            return  # one that has just started anew is not known to its callers yet
+            return  # after a restart, callers have yet to report to this controller
         for source in [s for s in self._sources.values() if s.is_held]:
             if not self._callers.holds(source.name):
                 self._let_go(source)
@@ -310,12 +312,12 @@ class Controller(Orders):
         try:
             await self._join(node)
         except Exception:
-            await asyncio.sleep(1.0)  # it died as it came; it is tried again while it is alive
+            await asyncio.sleep(1.0)  # failed while joining; retried while Ray reports it alive
         finally:
             del self._joining[node_id]
 
     def _leave(self, node_id: str) -> None:
-        """Ray says that a node is dead: its agent must not be started anywhere again."""
+        """Remove a node that Ray reports dead: its agent must not be restarted anywhere."""
         self._forget(self._agents.pop(node_id))
         if node_id in self._joining:
             self._joining[node_id].cancel()
@@ -326,21 +328,21 @@ class Controller(Orders):
         try:
             self._nodes.forget(agent)
         except Exception:
-            pass  # it is gone with its node
+            pass  # the agent died with its node
 
     async def _look_at(self, node_id: str, member: Member) -> None:
-        """Ask an agent what it has, and update the books."""
+        """Request an agent's report and update the books."""
         try:
             report = await asyncio.wait_for(member.agent.report.remote(), _REPORT_SECONDS)
         except Exception:
-            # Its process died, or its node does not answer. If Ray starts it again, or it answers
-            # after all, it joins as a new one.
+            # Its process died, or its node does not answer. If Ray restarts it, or it answers after
+            # all, it joins as a new agent.
             if self._members.get(node_id) is member:
                 self._lose(node_id)
             return
         if self._members.get(node_id) is not member:
             return
-        if report.incarnation != member.facts.incarnation:  # Ray has started it again
+        if report.incarnation != member.facts.incarnation:  # Ray has restarted it
             self._lose(node_id)
         else:
             member.report = report
@@ -358,13 +360,13 @@ class Controller(Orders):
             for known in planner.books.places[node_id].copies.values()
             if known.is_open and not known.is_leaving and known.id not in there_are
         }
-        for copy_id in missing & member.missing:  # twice: a report may be older than it seems
+        for copy_id in missing & member.missing:  # missing twice: a single report may be stale
             self._perform(planner.on_closed(copy_id, now))  # its worker died
         member.missing = missing
-        self._take_parked(node_id, report.parked)  # also by an order of the controller before us
+        self._take_parked(node_id, report.parked)  # maybe by order of the previous controller
         for copy in report.copies:
             there = planner.books.copies.get(copy.copy)
-            if there is None and copy.is_open:  # no caller knows of it any more
+            if there is None and copy.is_open:  # no caller knows of it
                 self._begin_close(copy.copy, node_id, parks=copy.copy.model in self._sources)
             if there is None or not there.is_open or not copy.is_open:
                 continue
@@ -378,13 +380,13 @@ class Controller(Orders):
     # -- the end ---------------------------------------------------------------------------------
 
     def _end(self) -> asyncio.Future[None]:
-        """No caller is left. This is done once, whoever notices first."""
+        """End the cluster because no caller is left. Done once, even if several notice."""
         if self._ending is None:
             self._ending = self._spawn(self._end_all())
         return asyncio.shield(self._ending)
 
     async def _end_all(self) -> None:
-        """End the agents, and then this."""
+        """End the agents and then this controller."""
         for task in self._joining.values():
             task.cancel()
         members, self._members = list(self._members.values()), {}

@@ -1,6 +1,6 @@
-"""Models whose files are brought to a node: from a URL, or sent along by a caller as a parcel.
+"""Fetch models' files to a node: from a URL, or from a parcel that a caller sent.
 
-A parcel is a tar file that is known by its checksum. Agents that need one ask the others for it.
+A parcel is a tar file, identified by its checksum. An agent that lacks one requests it from others.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from sojourn.cluster.wire import words
 from sojourn.errors import ModelError, SojournError
 
 _CHUNK_BYTES = 16 * 2**20
-_CHUNK_SECONDS = 60.0  # after which a node that sends or takes one is not waited for
-_SENT_SECONDS = 600.0  # after which a parcel without a registration is removed
-SENT_TO = 2  # nodes, so that one of them may be lost
+_CHUNK_SECONDS = 60.0  # limit for a node to send or accept a chunk
+_SENT_SECONDS = 600.0  # age at which a parcel without a registration is removed
+SENT_TO = 2  # nodes, so that one of these may be lost
 
 
 class Files:
-    """The files on this node, in a folder that is removed with its agent. Safe from any thread."""
+    """The fetched files on this node, in a folder that is removed with the agent. Thread-safe."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._lock = threading.Lock()  # one is brought at a time
-        self._storing = threading.Lock()  # a part of one is taken at a time, meanwhile as well
-        self._sent: dict[str, float] = {}  # parcels of models that are about to be registered: when
+        self._lock = threading.Lock()  # one model is fetched at a time
+        self._storing = threading.Lock()  # one part is stored at a time, independently of fetches
+        self._sent: dict[str, float] = {}  # arrival of parcels not yet registered
 
     def path_of(self, source: ModelSource, others: Sequence[AgentFacts]) -> str:
-        """Where the files of a model are. Raises ModelError if they cannot be fetched."""
+        """Return the local path of a model's files. Raises ModelError if they cannot be fetched."""
         if source.parcel:
             with self._lock:
                 return self._unpacked(source, others)
@@ -74,7 +74,7 @@ class Files:
         if "file" in protocols(files):
             return str(root)
         root = root.rstrip("/")
-        files.invalidate_cache()  # what it has listed before may be there no more
+        files.invalidate_cache()  # its cached listing may be stale
         found: dict[str, Any] = files.find(root, detail=True)
         if not found:
             raise FileNotFoundError("nothing is there")
@@ -89,10 +89,10 @@ class Files:
     # -- from a parcel -----------------------------------------------------------------------------
 
     def store(self, digest: str, offset: int, total: int, data: np.ndarray | None) -> int:
-        """Store a part of a parcel; returns how many bytes are here, all if it is complete."""
+        """Store a part of a parcel; return how many bytes are stored: all, if it is complete."""
         whole = self._parcel(digest)
         part = f"{whole}.sent"
-        with self._storing:  # to the end: two callers may send the same
+        with self._storing:  # held to the end: two callers may send the same parcel
             self._sent[_digest(digest)] = time.monotonic()
             if os.path.exists(whole):
                 return total
@@ -113,7 +113,8 @@ class Files:
             return total
 
     def read(self, digest: str, offset: int) -> tuple[int, np.ndarray]:
-        """A part of a parcel, and how long all of it is; -1 if it is not here."""
+        """Return the parcel's total size and a part of it; the size is -1 if the parcel is not
+        here."""
         try:
             with open(self._parcel(digest), "rb") as file:
                 total = os.fstat(file.fileno()).st_size
@@ -150,7 +151,7 @@ class Files:
                     _pull(link, source.parcel, fresh)
                 return
             except (SojournError, OSError):
-                pass  # another one may have it
+                pass  # another agent may have it
             finally:
                 link.cut()
         raise ModelError(
@@ -159,10 +160,11 @@ class Files:
 
 
 def pack(path: str) -> tuple[str, str]:
-    """Pack the files of a model; returns the path, which the caller removes, and the checksum."""
+    """Pack the files of a model; return the parcel's path, which the caller removes, and its
+    checksum."""
     fd, parcel = tempfile.mkstemp(prefix="sojourn-parcel-")
     try:
-        # What links lead to is sent: where they are opened, they would lead elsewhere.
+        # Links are replaced by their targets: on another node they would lead elsewhere.
         with (
             os.fdopen(fd, "wb") as file,
             tarfile.open(fileobj=file, mode="w", dereference=True) as packed,
@@ -175,7 +177,7 @@ def pack(path: str) -> tuple[str, str]:
 
 
 def send(parcel: str, digest: str, links: Sequence[Link]) -> None:
-    """Send a parcel to some nodes, at least one."""
+    """Send a parcel to up to `SENT_TO` nodes, at least one."""
     total, sent = os.path.getsize(parcel), 0
     failure: Exception | None = None
     for link in links:
@@ -217,7 +219,7 @@ def _soon() -> float:
 
 @contextmanager
 def _whole(target: str) -> Iterator[str]:
-    """A path that becomes the target if all goes well, and is removed otherwise."""
+    """Yield a path that is renamed to the target on success, and removed otherwise."""
     fresh = f"{target}.part"
     shutil.rmtree(fresh, ignore_errors=True)
     try:
@@ -238,7 +240,7 @@ def _download(files: Any, name: str, facts: Any, target: str) -> None:
 
 
 def _below(name: str, root: str) -> str:
-    """A file's path below the root's folder. A listing is not trusted."""
+    """Return a file's path below the root's folder. The listing is not trusted."""
     rest = name.lstrip("/").removeprefix(root.lstrip("/")).lstrip("/")
     if ".." in rest.split("/"):
         raise ValueError(f"{name} is not below {root}")
@@ -247,7 +249,7 @@ def _below(name: str, root: str) -> str:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without owners and times, so that the same content gives the same file."""
+    """Remove owners and times, so that the same content gives the same parcel."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mtime = 0

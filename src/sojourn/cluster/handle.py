@@ -1,4 +1,4 @@
-"""What the user holds: every node that Ray knows, as if it were one pool."""
+"""The user's handle: all nodes that Ray knows, used like one pool."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from sojourn.process.aside import aside
 from sojourn.values import Place, Receipt, arguments, caller
 
 KEEP_SECONDS = 10.0
-_ANSWER_SECONDS = ANSWER_SECONDS  # after which an agent that has our leases is taken for lost
+_ANSWER_SECONDS = ANSWER_SECONDS  # after which an agent that has our leases counts as lost
 _BEAT_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
-_COMEBACK_SECONDS = 30.0  # Ray starts an agent again that has died
+_COMEBACK_SECONDS = 30.0  # for Ray to restart an agent that has died
 
 
 class Cluster:
-    """Leases and sweeps on every node that Ray knows. It lives until `close()`, best by `with`.
+    """Leases and sweeps on every node that Ray knows, until `close()`; best used with `with`.
 
-    When the last program that is connected closes it, or is silent for ten seconds, all
-    agents end, and with them their workers.
+    When the last connected program closes its handle, or is silent for ten seconds, all agents and
+    their workers end.
     """
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._lock = threading.RLock()  # a lease may be collected while we have it
+        self._lock = threading.RLock()  # leases may be garbage-collected while it is held
         self._links: dict[str, Link] = {}
         self._routes: dict[str, list[str]] = {}
         self._plan = (0, 0)
         self._leases: weakref.WeakSet[RemoteLease] = weakref.WeakSet()
-        self._holds: dict[str, ModelSource] = {}  # models that go with us
+        self._holds: dict[str, ModelSource] = {}  # models that this program holds
         self._counts = dict.fromkeys(("answered", "failed", "repeated", "lost", "late"), 0)
-        self.repeatable: dict[tuple[Any, ...], bool] = {}  # steps that have no effects
+        self.repeatable: dict[tuple[Any, ...], bool] = {}  # whether a kind of step can be repeated
         self._is_over = threading.Event()
         self._take(control.attach())
-        # Each by itself: leases must not end because the controller is away.
+        # Two threads: leases must not expire because the controller is unavailable.
         self._threads = [
             threading.Thread(target=self._renew, name="sojourn-cluster-leases", daemon=True),
             threading.Thread(target=self._beat, name="sojourn-cluster-controller", daemon=True),
@@ -72,13 +72,14 @@ class Cluster:
         send: bool = False,
         **options: Any,
     ) -> None:
-        """Make a model known on every node. It is opened with its first lease.
+        """Register a model on every node. It is opened by its first lease.
 
-        `model` is a path that all nodes see, a URL that fsspec knows, or a function that builds
-        one. With `send` the path is of this machine: its files are sent along, once. It is open on
-        up to `copies` nodes while it is used; a `pinned` one is open all the time. A copy that was
-        idle for `keep_seconds` is closed; without it, when room is needed. `memory` is reserved
-        for each copy before it is opened. Other options are those of `Pool.register`.
+        `model` is a path that all nodes can read, a URL that fsspec supports, or a function that
+        builds a model. With `send` the path is on this machine: its files are sent once. The model
+        is open on up to `copies` nodes while it is used; a `pinned` model is open all the time. A
+        copy that was idle for `keep_seconds` is closed; by default it is closed when its room is
+        needed. `memory` is reserved for each copy before it is opened. Other options are those of
+        `Pool.register`.
         """
         self._require_open()
         parcel, digest = files.pack(arguments.path("model", model)) if send else ("", "")
@@ -95,7 +96,7 @@ class Cluster:
         self._control.register(source)
 
     def hold(self, name: str, path: str, **options: Any) -> None:
-        """The same, while this program or another that holds it is connected."""
+        """Register a model for as long as this program, or another that holds it, is connected."""
         self._require_open()
         source = source_of(name, path, is_held=True, **options)
         self._control.register(source)
@@ -112,14 +113,15 @@ class Cluster:
             self._routes.pop(name, None)
 
     def lease(self, name: str, *, timeout: float | None = None) -> RemoteLease:
-        """Lease a session of this model, wherever it is open or can be, for a `with` block."""
+        """Lease a session of this model, on any node where it is or can be opened, for a `with`
+        block."""
         return self._lease(name, timeout, caller())
 
     @asynccontextmanager
     async def alease(
         self, name: str, *, timeout: float | None = None
     ) -> AsyncIterator[RemoteLease]:
-        """The same for asyncio: `async with everywhere.alease(name) as session`."""
+        """Lease a session in asyncio: `async with everywhere.alease(name) as session`."""
         lease = await aside(partial(self._lease, name, timeout, caller()), RemoteLease.close)
         try:
             yield lease
@@ -139,7 +141,7 @@ class Cluster:
     def take(
         self, name: str, *, timeout: float | None, avoid: Link | None = None
     ) -> tuple[Link, words.Leased]:
-        """A lease from an agent. If our table is old, the agents correct it."""
+        """Take a lease from an agent. If our table is stale, agents redirect to the right node."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if deadline is None else deadline - time.monotonic()
@@ -150,7 +152,7 @@ class Cluster:
                 self._take(self._control.locate(name, left))
                 found = self._choose(name, avoid)
                 if found is None or found.is_suspect or found is avoid:
-                    self._is_over.wait(_LOOK_SECONDS)  # it is known soon what became of it
+                    self._is_over.wait(_LOOK_SECONDS)  # the agent's state will be known soon
                 self._require_open()
                 continue
             place = str(caller())
@@ -171,7 +173,7 @@ class Cluster:
             self._correct(name, link, reply)
 
     def _choose(self, name: str, avoid: Link | None) -> Link | None:
-        """The agent that has this model and the fewest of our leases."""
+        """Return the agent that has this model and the fewest of our leases."""
         with self._lock:
             links = [self._links.get(node) for node in self._routes.get(name, ())]
         usable = [link for link in links if link and not link.is_cut]
@@ -190,7 +192,7 @@ class Cluster:
             self._routes[name] = [node for node in nodes if self._links.get(node) is not link]
 
     def _take(self, table: Any) -> None:
-        """Use a new table from the controller, and cut the links to agents that are gone."""
+        """Use a new table from the controller, and cut the links to removed agents."""
         gone: list[Link] = []
         with self._lock:
             if tuple(table.plan) < self._plan:
@@ -223,15 +225,16 @@ class Cluster:
         try:
             lease.link.ask(words.GiveBack(lease.number), (), time.monotonic() + _ANSWER_SECONDS)
         except Exception:
-            pass  # its node is lost, or ends the lease when it is not renewed
+            pass  # its node is lost, or lets the lease expire
 
     def _renew(self) -> None:
-        """Renew our leases at the agents now and then."""
+        """Renew our leases at the agents periodically."""
         while not self._is_over.wait(KEEP_SECONDS / 4):
             self._renew_all()
 
     def _renew_all(self) -> None:
-        """All nodes at a time: leases on the others must not end while one is silent."""
+        """Renew at all nodes in parallel: leases on the others must not expire while one node is
+        silent."""
         with self._lock:
             links, leases = list(self._links.values()), list(self._leases)
         of_links = [(link, [lease for lease in leases if lease.link is link]) for link in links]
@@ -246,7 +249,7 @@ class Cluster:
             each.join()
 
     def _beat(self) -> None:
-        """Report to the controller now and then, and take its table."""
+        """Report to the controller periodically and take its table."""
         while not self._is_over.wait(_BEAT_SECONDS):
             with self._lock:
                 holds = tuple(self._holds)
@@ -256,11 +259,12 @@ class Cluster:
                 self._hold_again(table)
 
     def _hold_again(self, table: Any) -> None:
-        """What we hold was released, because the cluster did not hear from us for a while."""
+        """Register held models again that the controller released because it got no heartbeat from
+        us."""
         with self._lock:
             gone = [source for name, source in self._holds.items() if name not in table.routes]
         for source in gone:
-            with suppress(Exception):  # it is tried again with the next beat
+            with suppress(Exception):  # retried with the next heartbeat
                 self._control.register(source)
 
     def _renew_at(self, link: Link, leases: list[RemoteLease]) -> None:
@@ -268,7 +272,7 @@ class Cluster:
         try:
             reply, _ = link.ask(ask, (), time.monotonic() + _ANSWER_SECONDS)
         except Exception:
-            link.cut()  # waiting callers get an error; it is requested again
+            link.cut()  # waiting callers get an error and ask again
             with self._lock:
                 for node, known in list(self._links.items()):
                     if known is link:
@@ -282,8 +286,8 @@ class Cluster:
     # -- functions -------------------------------------------------------------------------------
 
     def workers(self, device: str) -> int:
-        """How many functions run at a time: one for each processor that Ray counts, or for each
-        GPU if they need one."""
+        """Return how many functions can run at a time: one for each processor that Ray counts, or
+        for each GPU if they need one."""
         with self._lock:
             facts = [link.facts for link in self._links.values()]
         found = sum(one.gpus if needs_gpu(device) else one.processors for one in facts)
@@ -298,15 +302,16 @@ class Cluster:
         label: str,
         repeatable: bool,
     ) -> RemoteCall:
-        """A call of an isolated function on some node."""
+        """Create a call of an isolated function on some node."""
         self._require_open()
         return RemoteCall(self, options, name, place, keep_receipt, label, repeatable)
 
     @contextmanager
     def calling(self, lost: Container[Link], device: str = "auto") -> Iterator[Link]:
-        """The agent with the fewest calls for its processors, counted as one that has one more.
+        """Yield the agent with the fewest calls per processor, and count one more call for it
+        meanwhile.
 
-        If no node is left, one may come back.
+        If no usable node is left, wait for one to return.
         """
         deadline = time.monotonic() + _COMEBACK_SECONDS
         while (link := self._least_called(lost, device)) is None:
@@ -332,7 +337,7 @@ class Cluster:
             link.calls += 1
             return link
 
-    # -- itself ----------------------------------------------------------------------------------
+    # -- status and closing ----------------------------------------------------------------------
 
     def count(self, how: str) -> None:
         with self._lock:
@@ -340,13 +345,14 @@ class Cluster:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How the steps of this program ended. Each was `answered`, `failed` (it raised), is `lost`
-        or was `late`: only of these two is the outcome unknown. `repeated` ones were run again."""
+        """How the steps of this program ended. Each step was `answered`, `failed` (it raised),
+        `lost` or `late`; the outcome of lost and late steps is unknown. `repeated` steps were run
+        again."""
         with self._lock:
             return dict(self._counts)
 
     def status(self) -> Mapping[str, Any]:
-        """Nodes, budgets, copies and callers, as plain values."""
+        """Return nodes, budgets, copies and callers, as plain values."""
         self._require_open()
         found: Mapping[str, Any] = self._control.status()
         return found
@@ -383,5 +389,5 @@ class Cluster:
 
 
 def _reluctance(link: Link, avoid: Link | None) -> tuple[bool, bool, int]:
-    """A sort key: of the agents that have a model, the one with the least is used."""
+    """Sort key: of the agents that have a model, the one with the smallest key is used."""
     return link is avoid, link.is_suspect, link.leases

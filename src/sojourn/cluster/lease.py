@@ -1,4 +1,4 @@
-"""A lease of a session on another node: used like one of a pool, and never closing anything.
+"""A lease of a session on another node, used like a pool's lease. It never closes the session.
 
 A step whose node or worker is lost has an unknown outcome. It is repeated, once and on another
 copy, only if neither it nor an earlier step of this lease has effects besides its results.
@@ -35,13 +35,13 @@ from sojourn.values.rows import Rows
 if TYPE_CHECKING:
     from sojourn.cluster.handle import Cluster
 
-# How much longer than its own time a step may take before its node is not waited for any more.
+# Seconds that the caller waits beyond a step's own timeout before it gives up on the node.
 _GRACE_SECONDS = 0.25
 At = tuple[Link, words.Leased]
 
 
 class RemoteLease(Usable):
-    """A session on some node, leased to you until you return it, best by `with`."""
+    """A session on some node, leased to you until you return it; best used with `with`."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class RemoteLease(Usable):
     ) -> None:
         self._cluster = cluster
         self._model = model
-        self._at: At = link, granted  # both at once: steps read it while it moves
+        self._at: At = link, granted  # one tuple: steps read both at once while the lease moves
         self._repeats = repeats
-        self._moving = threading.Lock()  # to another copy: once, however many steps notice
+        self._moving = threading.Lock()  # move to another copy only once, however many steps fail
         self._signature = Signature(granted.inputs, granted.outputs)
         self._holder = holder
         self._since = time.monotonic()
@@ -64,7 +64,7 @@ class RemoteLease(Usable):
         self.ended: str | None = None
         self.runs = 0
 
-    # -- what it is ------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------
 
     @property
     def _granted(self) -> words.Leased:
@@ -76,7 +76,7 @@ class RemoteLease(Usable):
 
     @property
     def mark(self) -> str:
-        """Identifies the registration of its model."""
+        """The id of its model's registration."""
         return self._granted.mark
 
     @property
@@ -85,7 +85,7 @@ class RemoteLease(Usable):
 
     @property
     def node(self) -> str:
-        """The node that it is on."""
+        """The node of the session."""
         return self._granted.node
 
     @property
@@ -94,7 +94,7 @@ class RemoteLease(Usable):
 
     @property
     def pid(self) -> int:
-        """The process on its node that runs its engine."""
+        """The process on its node that runs the engine."""
         return self._granted.pid
 
     @property
@@ -107,19 +107,19 @@ class RemoteLease(Usable):
 
     @property
     def holder(self) -> Place:
-        """The line that took it."""
+        """The line of code that took the lease."""
         return self._holder
 
     owner = holder
 
     @property
     def held_seconds(self) -> float:
-        """For how long it has been held."""
+        """How long the lease has been held."""
         return time.monotonic() - self._since
 
     @property
     def is_active(self) -> bool:
-        """Whether it can still be used, as far as is known here."""
+        """Whether the lease can still be used, as far as this process knows."""
         return self.ended is None
 
     @property
@@ -153,7 +153,7 @@ class RemoteLease(Usable):
             return self._taken(*link.ask(step.question(granted.lease), step.arrays, deadline))
         except TimeoutError as error:
             if isinstance(error, StepTimeout) or step.timeout is None:
-                raise  # without a timeout it is the model's own
+                raise  # without a timeout, the error is the model's own
             raise self._late(step) from None
         except LeaseExpired as error:
             raise self._expired(error) from None
@@ -200,13 +200,13 @@ class RemoteLease(Usable):
             return self._taken(*await link.aask(step.question(granted.lease), step.arrays))
         except LeaseExpired as error:
             if not self._repeats:
-                raise  # a server's own: it has not begun, and goes on with another lease
+                raise  # a server's lease: the step has not begun and continues with another lease
             raise self._expired(error) from None
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Every step is counted once: answered, failed, lost or late. Only of the last two is the
-        outcome unknown."""
+        """Count a step once: answered, failed, lost or late. Only for the last two is the outcome
+        unknown."""
         how = "failed"
         try:
             yield
@@ -261,21 +261,21 @@ class RemoteLease(Usable):
         return values if reply.names is None else dict(zip(reply.names, values, strict=True))
 
     def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
-        """Whether a step of these names, once it was run, is known to change no state."""
+        """Whether a step with these names is known, from an earlier run, to change no state."""
         wanted = fetches if fetches is None or isinstance(fetches, str) else tuple(fetches)
         return self._cluster.repeatable.get((self.mark, wanted, tuple(feeds))) is True
 
-    # -- what else a session can do ----------------------------------------------------------------
+    # -- other session operations ------------------------------------------------------------------
 
     def reset(self) -> None:
         self._operate("reset")
 
     def save(self, path: str | bytes | os.PathLike[Any]) -> None:
-        """Save the variables to a URL that fsspec knows, or a folder that its node sees."""
+        """Save the variables to a URL that fsspec supports, or to a folder on its node."""
         self._operate("save", as_url(path))
 
     def restore(self, path: str | bytes | os.PathLike[Any]) -> None:
-        """Take the variables from what a lease of the cluster has saved at this URL."""
+        """Restore the variables that a lease of the cluster has saved at this URL."""
         self._operate("restore", as_url(path))
 
     def footprint(self) -> Footprint:
@@ -295,10 +295,10 @@ class RemoteLease(Usable):
         assert isinstance(reply, words.Done)
         return reply
 
-    # -- its end -----------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Return it. May be called twice."""
+        """Return the lease. May be called twice."""
         with self._moving:
             if self.ended is not None:
                 return
@@ -306,7 +306,7 @@ class RemoteLease(Usable):
         self._cluster.give_back(self)
 
     def end(self, why: str) -> None:
-        """Its node says that it is over, or is lost itself."""
+        """End the lease: its node has ended it, or is lost."""
         if self.ended is None:
             self.ended = why
             self._cluster.forget(self)
@@ -319,7 +319,7 @@ class RemoteLease(Usable):
 
     def __del__(self) -> None:
         if self.__dict__.get("ended", "") is None and not sys.is_finalizing():
-            # The garbage collector waits for no answer: its node ends it when it is not renewed.
+            # The garbage collector must not block: without renewal, the node lets the lease expire.
             self.end("its handle was garbage-collected")
             warnings.warn(
                 f"a lease of {self._model!r} in the cluster, taken at {self._holder}, was never "
@@ -329,7 +329,7 @@ class RemoteLease(Usable):
             )
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_stay":  # what the rest of `Usable` asks
+        if name == "_stay":  # other methods of `Usable` read it
             raise AttributeError("a session on another node does not offer this")
         raise AttributeError(f"a lease has no attribute {name!r}")
 
@@ -348,9 +348,10 @@ class RemoteLease(Usable):
         return self._at
 
     def _after(self, error: Exception, step: RemoteStep) -> At:
-        """Where this step was lost, if it may be run once more. Raises if not."""
-        is_free = not (self._repeats and self._has_effects)  # a server's steps are not of one user
-        if step.has_begun:  # else it was only asked about
+        """Return the link and lease on which a step was lost, if it may be repeated. Raises if
+        not."""
+        is_free = not (self._repeats and self._has_effects)  # a server's steps belong to many users
+        if step.has_begun:  # otherwise only its facts were requested
             is_free = is_free and self._repeats and step.can_repeat
         if not is_free:
             raise self._lost(error) from error
@@ -359,7 +360,7 @@ class RemoteLease(Usable):
         return step.at
 
     def _replace(self, lost: At, deadline: float | None) -> None:
-        """Go on with another copy of the same model, unless that was done for another step."""
+        """Move to another copy of the same model, unless another step has already done so."""
         with self._moving:
             if self._at is not lost or self.ended is not None:
                 return

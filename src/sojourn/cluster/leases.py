@@ -1,4 +1,4 @@
-"""The leases that an agent has given to callers elsewhere. Each ends unless it is renewed."""
+"""The leases that an agent has granted to remote callers. Each expires unless it is renewed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REMEMBERED = 1000
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A lease that a caller has."""
+    """A lease granted to a caller."""
 
     number: int
     model: str
@@ -37,13 +37,13 @@ class Held:
 
 
 class Leases:
-    """All of them, by numbers that are never used twice."""
+    """All granted leases, by numbers that are never reused."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._held: dict[int, Held] = {}
-        self._ended: OrderedDict[int, str] = OrderedDict()  # why, of the last ones
-        self._changed: set[str] = set()  # models whose copy was changed by a lease that has ended
+        self._ended: OrderedDict[int, str] = OrderedDict()  # reasons, for the latest ones
+        self._changed: set[str] = set()  # models whose copy was changed by an ended lease
 
     async def take(self, ask: words.LeaseModel) -> Held:
         place = Place(ask.holder, 0)
@@ -83,7 +83,7 @@ class Leases:
         return words.Results(names, is_single, [value is not None for value in values]), found
 
     def keep(self, numbers: Sequence[int], seconds: float) -> dict[int, str]:
-        """Renew these; returns those that have ended, and why."""
+        """Renew these leases; return the ended ones with the reason."""
         until = time.monotonic() + seconds
         ended = {}
         for number in numbers:
@@ -118,7 +118,7 @@ class Leases:
         return sum(held.model == model for held in self._held.values())
 
     def has_changed(self, model: str) -> bool:
-        """Whether the copy of this model is no longer as it was opened."""
+        """Whether the state of this model's copy has changed since it was opened."""
         return model in self._changed or any(
             held.has_changed for held in self._held.values() if held.model == model
         )

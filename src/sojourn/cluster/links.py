@@ -1,4 +1,4 @@
-"""A caller's ways to one agent: lines for threads, one connection for each event loop."""
+"""A caller's connections to one agent: lines for threads, one connection for each event loop."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Link:
 
     def __init__(self, facts: AgentFacts) -> None:
         self.facts = facts
-        self.leases = 0  # that this process has there
+        self.leases = 0  # that this process has at the agent
         self.calls = 0  # of functions, under way
         self.is_cut = False
-        self.is_suspect = False  # it did not answer when it was asked last
+        self.is_suspect = False  # the agent did not answer the last request
         self._lock = threading.Lock()
         self._idle: list[Line] = []
         self._busy: set[Line] = set()
@@ -52,7 +52,7 @@ class Link:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether an answer is awaited, so that it must be known if the agent is there."""
+        """Whether an answer is pending, so that the agent's liveness must be checked."""
         with self._lock:
             return bool(self._busy) or self._awaited > 0
 
@@ -62,7 +62,8 @@ class Link:
         arrays: Sequence[np.ndarray] = (),
         deadline: float | None = None,
     ) -> tuple[Any, list[np.ndarray]]:
-        """The answer. Raises what the agent raised, NodeLost, or TimeoutError at the deadline."""
+        """Send a request and return the answer. Raises the agent's error, NodeLost, or TimeoutError
+        at the deadline."""
         return _checked(self.ask_raw(body, arrays, deadline))
 
     def ask_raw(
@@ -71,14 +72,14 @@ class Link:
         arrays: Sequence[np.ndarray] = (),
         deadline: float | None = None,
     ) -> tuple[Any, list[np.ndarray]]:
-        """The same, but an error of the agent is returned like any answer."""
+        """Do the same as `ask`, but return an error of the agent like any answer."""
         line = self._take(deadline)
         is_whole = False
         try:
             answer = line.ask(body, arrays, deadline)
             is_whole, self.is_suspect = True, False
         except (TimeoutError, UnicodeEncodeError):
-            raise  # text that cannot be sent is the caller's own
+            raise  # text that cannot be encoded is the caller's error
         except (OSError, ValueError, BrokenFrame) as error:
             raise self._lost(f"does not answer any more: {error}") from None
         finally:
@@ -86,14 +87,14 @@ class Link:
         return answer
 
     def cut_off(self, call: int) -> None:
-        """End the worker of a function whose caller does not wait any more."""
+        """End the worker of a function whose caller no longer waits."""
         try:
             self.ask(words.CutOff(call), (), time.monotonic() + CONNECT_SECONDS)
         except (SojournError, OSError):
-            pass  # it is lost, and its worker with it
+            pass  # the node is lost, and the worker with it
 
     async def aask(self, body: Any, arrays: Sequence[np.ndarray] = ()) -> tuple[Any, Any]:
-        """The same, awaited, for as long as it takes."""
+        """Send a request and await the answer, without a deadline."""
         with self._lock:
             self._awaited += 1
         try:
@@ -108,7 +109,7 @@ class Link:
         return _checked(answer)
 
     def cut(self) -> None:
-        """Close the link: everyone who waits for an answer gets an error."""
+        """Close the link: all callers that wait for an answer get an error."""
         with self._lock:
             self.is_cut = True
             idle, self._idle = self._idle, []
@@ -141,7 +142,7 @@ class Link:
         with self._lock:
             self._busy.add(line)
             is_cut = self.is_cut
-        if is_cut:  # while it was connected: nothing else would cut this one
+        if is_cut:  # cut during the connect: nothing else would close this line
             self._put_back(line, False)
             raise NodeLost(f"node {self.node} is lost")
         return line
@@ -163,7 +164,7 @@ class Link:
         task = self._ends.get(loop)
         if task is None or (task.done() and not task.result().is_open):
             for other in [other for other in self._ends if other.is_closed()]:
-                self._ends.pop(other, None)  # it never came to its end below
+                self._ends.pop(other, None)  # it was closed without the cleanup below
             task = self._ends[loop] = loop.create_task(self._connect(loop))
         return await asyncio.shield(task)
 
@@ -171,7 +172,7 @@ class Link:
         try:
             return await self._connected(loop)
         except BaseException:
-            self._forget(loop, asyncio.current_task())  # its error would keep the caller's frames
+            self._forget(loop, asyncio.current_task())  # its error would keep frames alive
             raise
 
     async def _connected(self, loop: asyncio.AbstractEventLoop) -> CallerEnd:
@@ -194,13 +195,13 @@ class Link:
     async def _made(self, loop: asyncio.AbstractEventLoop) -> tuple[Any, CallerEnd]:
         facts = self.facts
         if facts.local_name:
-            local = socket.socket(socket.AF_UNIX)  # uvloop takes no such names itself
+            local = socket.socket(socket.AF_UNIX)  # uvloop does not support abstract names
             try:
                 local.setblocking(False)
                 await loop.sock_connect(local, f"\0{facts.local_name}")
                 return await loop.create_unix_connection(lambda: CallerEnd(facts.token), sock=local)
             except OSError:
-                local.close()  # in another network namespace
+                local.close()  # the agent is in another network namespace
             except BaseException:
                 local.close()
                 raise
@@ -209,7 +210,8 @@ class Link:
     async def _kept_while_the_loop_lives(
         self, end: CallerEnd, loop: asyncio.AbstractEventLoop
     ) -> AsyncGenerator[None, None]:
-        """What an event loop still has at its end are asynchronous generators: it closes them."""
+        """Close the connection with its event loop: a loop at its end closes its asynchronous
+        generators."""
         connected = asyncio.current_task()
         try:
             yield

@@ -1,4 +1,4 @@
-"""What is done with a session on an agent's node, besides steps: its variables, its first step."""
+"""Operations on a session at an agent's node, besides steps: variables and warm-up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sojourn.session.session import Usable
 
 
 class Folder:
-    """A path below a private folder. It does not exist yet, and is removed afterwards."""
+    """A path in a private folder. It does not exist yet, and is removed at the end of the block."""
 
     def __init__(self, parent: str | None) -> None:
         self._made = tempfile.mkdtemp(prefix="state-", dir=parent)
@@ -56,7 +56,7 @@ OPERATIONS: dict[str, Callable[[Held, str], Any]] = {
 
 
 def warm_up_once(session: Usable, path: str, source: ModelSource) -> None:
-    """Run it once before callers get it, as a server does with a model of its own."""
+    """Warm up a session before callers get it, as a server does with its own models."""
     from sojourn.service.signatures import DEFAULT, plain, read_signatures
     from sojourn.service.warming import warm_up
 

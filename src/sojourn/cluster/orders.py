@@ -1,7 +1,7 @@
-"""Has the agents carry out the plan: opens, closes, and messages to callers.
+"""Carries out the plan through the agents: opens, closes, and tables for callers.
 
-Every order carries the controller's epoch. An agent that has seen a later one refuses, and then
-this controller ends, because another one is in charge.
+Every order carries the controller's epoch. An agent that has seen a later epoch refuses the order;
+then this controller ends, because another one has taken over.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _PARK_AGAIN_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the first `connect()` decides for all."""
+    """The settings that the first `connect()` fixes for all programs."""
 
-    memory_bytes: int | None = None  # of each node; None: what Ray says that it has
+    memory_bytes: int | None = None  # of each node; None: what Ray reports
     storage: str | None = None
-    gpus: int | None = None  # of each node; None: all of them
-    client_seconds: float = 10.0  # after which a silent caller counts as gone
+    gpus: int | None = None  # of each node; None: all
+    client_seconds: float = 10.0  # after which a silent caller counts as disconnected
 
 
 class Nodes(Protocol):
-    """How the controller sees Ray."""
+    """The controller's interface to Ray."""
 
     def alive(self) -> dict[str, Mapping[str, Any]]: ...
 
@@ -41,27 +41,27 @@ class Nodes(Protocol):
     def forget(self, agent: Any) -> None: ...
 
     def end(self) -> None:
-        """End it for good."""
+        """End the controller's actor permanently."""
 
     def step_down(self) -> None:
-        """A later one has taken over: only this process ends."""
+        """End only this process: a later controller has taken over."""
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A node that takes part, and its agent."""
+    """A node of the cluster, and its agent."""
 
     agent: Any
     facts: AgentFacts
     report: AgentReport
     closing: set[asyncio.Task[Any]] = field(default_factory=set)
     look: asyncio.Task[None] | None = None
-    missing: set[CopyId] = field(default_factory=set)  # in its last report
+    missing: set[CopyId] = field(default_factory=set)  # open copies missing in its last report
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What callers keep: where every model is open, and how to reach the agents."""
+    """The table that callers keep: where each model is open, and how to reach the agents."""
 
     plan: tuple[int, int]
     routes: dict[str, list[str]]
@@ -89,7 +89,7 @@ class Orders:
         self._is_deposed = False
 
     async def _order(self, member: Member, what: str, *given: Any) -> Any:
-        """Give an order. Raises what the agent raised, or what Ray says if it is gone."""
+        """Give an order to an agent. Raises the agent's error, or Ray's if the agent is gone."""
         try:
             return await getattr(member.agent, what).remote(self._epoch, *given)
         except Exception as error:
@@ -99,18 +99,19 @@ class Orders:
             raise
 
     def _step_down(self, why: str) -> StaleEpoch:
-        """A later controller has taken over. Nothing is ended: it is no longer ours."""
+        """Step down for a later controller. The agents are left running: they belong to it now."""
         self._is_deposed = True
         self._nodes.step_down()
         return StaleEpoch(why)
 
     async def _order_all(self, what: str, *given: Any) -> None:
-        """The same, to all. One that is gone says so when it is looked at next."""
+        """Give an order to all agents. Errors are ignored: the next report shows that an agent is
+        gone."""
         orders = [self._order(member, what, *given) for member in self._members.values()]
         await asyncio.gather(*orders, return_exceptions=True)
 
     def _perform(self, orders: Iterable[Order]) -> None:
-        """Have orders carried out: per node, what leaves goes before what comes."""
+        """Carry out orders. On each node, closes are completed before opens."""
         for order in orders:
             if isinstance(order, Lost):
                 node = order.node
@@ -118,7 +119,8 @@ class Orders:
             elif isinstance(order, Open):
                 self._spawn(self._open(order.copy, order.node, order.restores))
             else:
-                # What has changed since the last report is kept as well, unless the model is gone.
+                # State changed since the last report is parked as well, unless the model was
+                # unregistered.
                 is_known = order.copy.model in self._sources
                 self._begin_close(order.copy, order.node, parks=is_known, evicts=is_known)
         self._publish()
@@ -136,10 +138,10 @@ class Orders:
         member = self._members.get(node_id)
         source = self._sources.get(copy.model)
         if member is None or source is None:
-            return  # gone meanwhile, which the planner knows
+            return  # removed meanwhile, which the planner knows
         if member.closing:
             await asyncio.wait(set(member.closing))
-            if not self._planner.has_room(copy):  # those that were to leave have stayed
+            if not self._planner.has_room(copy):  # copies that were to be closed have stayed
                 self._perform(self._planner.on_failed(copy, time.monotonic()))
                 return
         others = [other.facts for other in self._members.values() if other is not member]
@@ -157,7 +159,8 @@ class Orders:
         await self._announce()
 
     async def _close(self, copy: CopyId, node_id: str, parks: bool, evicts: bool) -> None:
-        """Close a copy. One that is leased, or whose state cannot be kept, stays if it may."""
+        """Close a copy. A leased copy, or one whose state cannot be parked, stays open if the plan
+        allows."""
         parked = False
         while (member := self._members.get(node_id)) is not None:
             try:
@@ -165,7 +168,7 @@ class Orders:
                 break
             except Exception as error:
                 if is_gone(error):
-                    return  # whoever looks at it says so
+                    return  # the next report shows it
                 trouble = cause_of(error)
             is_leased = isinstance(trouble, SessionBusy)
             if not is_leased:
@@ -187,8 +190,8 @@ class Orders:
         await self._announce()
 
     def _take_parked(self, node_id: str, parked: Iterable[tuple[str, int]]) -> None:
-        """A node has kept the state of these slots. If all nodes see it, any of them may have to
-        tell the next controller."""
+        """Record that a node has parked the state of these slots. In shared storage, any agent may
+        have to report it to the next controller."""
         for name, slot in parked:
             if self._planner.on_parked(name, slot, node_id) and self._settings.storage is not None:
                 source = self._sources[name]
@@ -212,12 +215,12 @@ class Orders:
         return Table((self._epoch.number, self._plan), routes, agents)
 
     def _publish(self) -> None:
-        """Tell the agents where everything is, for callers whose table is old."""
+        """Send the routes to the agents, which redirect callers with a stale table."""
         table = self._table()
         routes = table.routes
         if (routes, table.agents) == self._published:
             return
-        self._plan += 1  # tables of one plan are the same, so that a late one does no harm
+        self._plan += 1  # a plan's tables are identical, so a late one is harmless
         self._published = routes, table.agents
         self._spawn(self._order_all("set_routes", self._plan, routes))
 
@@ -255,12 +258,12 @@ def as_model(source: ModelSource) -> Model:
 
 
 def is_same(one: ModelSource, other: ModelSource) -> bool:
-    """Whether they are the same model, even if its rules have changed since."""
+    """Whether two sources are the same model, even if its rules have changed since."""
     return replace(one, pinned=other.pinned, keep_seconds=other.keep_seconds) == other
 
 
 def cause_of(error: Exception) -> Exception:
-    """The agent's own error, unwrapped from Ray's."""
+    """Return the agent's own error, unwrapped from Ray's."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, Exception) else error
 

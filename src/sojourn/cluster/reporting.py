@@ -1,4 +1,4 @@
-"""What a cluster looks like from outside: nodes, budgets and copies, as plain values."""
+"""The status report of a cluster: nodes, budgets and copies, as plain values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from sojourn.cluster.terms import CopyReport
 
 
 def nodes_of(members: Mapping[str, Member], books: Books) -> list[dict[str, Any]]:
-    """Every node with its copies: where they are by the plan, how they are by the agents."""
+    """Return every node with its copies: their placement as planned, their state as reported by
+    agents."""
     nodes = []
     for node_id, member in members.items():
         facts, report = member.facts, member.report

@@ -1,4 +1,4 @@
-"""A model as it is registered with the cluster: its files, or what builds it, and its rules."""
+"""A model as registered with the cluster: its files, or the code that builds it, and its rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sojourn.pool.options import OpenOptions, check
 from sojourn.session.opening import Blueprint
 from sojourn.values import arguments
 
-_UNKNOWN_BYTES = 256 * 2**20  # until a copy was measured, as a pool reserves
+_UNKNOWN_BYTES = 256 * 2**20  # until a copy is measured; as in a pool
 
 
 def source_of(
@@ -29,7 +29,8 @@ def source_of(
     stamp: str = "",
     **options: Any,
 ) -> ModelSource:
-    """Checks everything before any request. Other options are those of `Pool.register`."""
+    """Build a ModelSource, checking all arguments before any request is sent. Other options are
+    those of `Pool.register`."""
     arguments.text("a model's name", name)
     arguments.whole("copies", copies)
     check(options)

@@ -1,4 +1,4 @@
-"""A step of a leased session as it goes to another node."""
+"""A step of a leased session that is sent to another node."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sojourn.cluster.wire import words
 
 
 class RemoteStep:
-    """A step that is about to be sent."""
+    """A step to send, with what is known about it."""
 
-    at: tuple[Link, words.Leased]  # that it was sent to
+    at: tuple[Link, words.Leased]  # where the step was sent
     __slots__ = ("arrays", "at", "can_repeat", "fetches", "has_begun", "names", "timeout")
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Where the variables of a copy are kept while it is open nowhere: any URL that fsspec knows.
+"""Storage for the variables of copies that are not open: any URL that fsspec supports.
 
-A state counts once every file was read back and its checksum agreed; then one small file names it,
-written last and replaced as a whole. Whatever fails before, the older state is still the one; what
-fails afterwards is not the failure of the state.
+A state becomes current once every file was read back with the right checksum: then one small file,
+written last and replaced atomically, names its folder. If anything fails before that, the older
+state stays current; a failure afterwards does not affect the new state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNREADABLE = (OSError, ValueError, msgspec.DecodeError)
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The state that counts: its folder, and each file's size and checksum."""
+    """The current state: its folder, and each file's size and checksum."""
 
     folder: str
     files: dict[str, tuple[int, str]]
@@ -44,7 +44,7 @@ class Storage:
         self._is_local = "file" in protocols(self._files)
 
     def put(self, folder: str, model: str, slot: int) -> None:
-        """Keep what was saved in this folder as the state of a model's slot."""
+        """Store the contents of this folder as the state of a model's slot."""
         place = self._place(model, slot)
         before = self._named(place)
         target = secrets.token_hex(8)
@@ -52,7 +52,7 @@ class Storage:
             kept = Kept(target, self._copy(folder, f"{place}/{target}"))
             self._name(place, msgspec.json.encode(kept))
         except BaseException as error:
-            self._remove(f"{place}/{target}")  # else a full disk would be fuller each time
+            self._remove(f"{place}/{target}")  # or each attempt would fill the disk further
             if not isinstance(error, OSError):
                 raise
             raise CheckpointError(f"the state of {model!r} cannot be kept: {error}") from error
@@ -61,7 +61,7 @@ class Storage:
         self._make_durable(place, model)
 
     def get(self, folder: str, model: str, slot: int) -> bool:
-        """Bring the state of a model's slot into a new folder; False if there is none."""
+        """Copy the state of a model's slot into a new folder; False if no state exists."""
         place = self._place(model, slot)
         while True:
             kept = None
@@ -71,13 +71,13 @@ class Storage:
                     self._fetch(kept, place, folder)
                 return kept is not None
             except _UNREADABLE as error:
-                if self._named(place) != kept:  # a newer one has replaced it meanwhile
+                if self._named(place) != kept:  # a newer state has replaced it meanwhile
                     shutil.rmtree(folder, ignore_errors=True)
                     continue
                 raise CheckpointError(f"the state of {model!r} cannot be read: {error}") from error
 
     def drop(self, model: str, slot: int) -> None:
-        """Forget the state of a model's slot."""
+        """Delete the state of a model's slot."""
         self._remove(self._place(model, slot))
 
     def _place(self, model: str, slot: int) -> str:
@@ -86,7 +86,7 @@ class Storage:
         return f"{self._root}/{readable}-{unlike}/{slot}"
 
     def _current(self, place: str) -> Kept | None:
-        """The state that counts. Nothing in it leads out of the place."""
+        """Return the current state, after checking that no path in it leads out of `place`."""
         try:
             kept = msgspec.json.decode(self._files.cat_file(f"{place}/{_CURRENT}"), type=Kept)
         except FileNotFoundError:
@@ -97,7 +97,7 @@ class Storage:
         return kept
 
     def _named(self, place: str) -> Kept | None:
-        """The same; None for one that cannot be read, too."""
+        """Return the current state; None also if it cannot be read."""
         try:
             return self._current(place)
         except _UNREADABLE:
@@ -136,9 +136,9 @@ class Storage:
         return files
 
     def _name(self, place: str, content: bytes) -> None:
-        """Say which state counts, in one go."""
+        """Make a state current, atomically."""
         if not self._is_local:
-            self._files.pipe_file(f"{place}/{_CURRENT}", content)  # whole or not at all
+            self._files.pipe_file(f"{place}/{_CURRENT}", content)  # atomic
             return
         fresh = f"{place}/{_CURRENT}.{secrets.token_hex(4)}"
         try:
@@ -163,7 +163,7 @@ class Storage:
             ) from error
 
     def _remove(self, path: str) -> None:
-        """Remove a folder of ours. Its name is no pattern, and what stays is no failure."""
+        """Remove a folder of ours. Its name is not expanded as a pattern; leftovers are ignored."""
         with contextlib.suppress(OSError):
             found = self._files.find(path, withdirs=True, detail=True)
             for name in (*sorted(found, reverse=True), path):

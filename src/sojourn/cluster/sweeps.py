@@ -1,8 +1,8 @@
 """Calls of isolated functions on any node, for `function.map(items, on=everywhere)`.
 
-A call goes to the agent that has the fewest for its processors, and through its zygote to a worker
-of its own there. Of a call whose node is lost the outcome is unknown: it is made again elsewhere
-only if the function was declared repeatable.
+A call is sent to the agent with the fewest calls per processor, whose zygote forks a worker for it.
+If the node is lost, the outcome of the call is unknown: it is repeated on another node only if the
+function was declared repeatable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RemoteCall(Call):
-    """One call on some node. The worker is gone when it is over, and if its caller is gone."""
+    """One call on some node. Its worker ends with the call, or when the caller disconnects."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RemoteCall(Call):
         self._number = 0
 
     def start(self) -> None:
-        """Nothing: the agent forks the worker once it has the whole call."""
+        """Do nothing: the agent forks the worker once it has received the whole call."""
 
     def ask(
         self, operation: str, arguments: dict[str, Any], arrays: Sequence[np.ndarray]
@@ -100,7 +100,7 @@ class RemoteCall(Call):
         )
 
     def end(self, *, abruptly: bool = False) -> None:
-        """Nothing: the worker is gone, or is cut off with its connection."""
+        """Do nothing: the worker has ended, or is cut off with its connection."""
 
     def cut_off(self) -> None:
         self._is_cut_off = True

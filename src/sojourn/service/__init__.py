@@ -1,6 +1,6 @@
-"""Models behind HTTP and gRPC: the pool, in the protocols that clients already speak.
+"""Models behind HTTP and gRPC: the pool, served in the protocols that clients already use.
 
-`inference.py` is what is asked and answered, `failures.py` how it fails; `handler.py` does what is
-asked, and `http/` and `grpc/` only translate to and from it. `catalogue.py` knows which models are
-served, `batching.py` which requests go together, `server.py` owns the loop and its doors.
+`inference.py` defines requests and answers, `failures.py` how they fail; `handler.py` carries out
+requests, and `http/` and `grpc/` only translate to and from it. `catalogue.py` knows which models
+are served, `batching.py` which requests are joined, `server.py` owns the loop and its listeners.
 """

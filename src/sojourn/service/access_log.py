@@ -1,7 +1,7 @@
-"""One line of JSON for each request: who asked for what, and how it went. No bodies, no tokens.
+"""One JSON line for each request: client, request and outcome. No bodies, no tokens.
 
-Requests only leave their line; a thread writes them, several at a time. Where the disk cannot keep
-up, lines are dropped and counted: a server that waits for its log is no server.
+Requests only queue their line; a thread writes the lines, several at a time. Where the disk cannot
+keep up, lines are dropped and counted: requests must never block on the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 import msgspec
 
 GATHER_SECONDS = 0.1
-LAST_SECONDS = 2.0  # for what is left; a reader who has stopped must not keep a server from its end
+LAST_SECONDS = 2.0  # to write the rest; a stalled reader must not keep a server from exiting
 MOST_WAITING = 50_000  # lines
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._:/+=@\-]{1,128}")
 _log = logging.getLogger("sojourn.service")
@@ -46,20 +46,20 @@ class Entry(msgspec.Struct, omit_defaults=True):
 
 
 def request_id(given: str | None) -> str:
-    """The client's own, if it is one that can stand in a header and a log; else a new one."""
+    """Return the client's own id, if it is safe in a header and a log; else a new one."""
     if given is not None and _GIVEN_ID.fullmatch(given):
         return given
     return f"{_prefix}-{next(_numbers):x}"
 
 
 def timestamp(wall: float) -> str:
-    """A moment as logs have it."""
+    """Format a wall-clock time for a log: UTC, with milliseconds."""
     moment = datetime.fromtimestamp(wall, timezone.utc)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class AccessLog:
-    """Appends to a file, or to standard output for `-`. It lives until `close()`."""
+    """The access log: appends to a file, or to standard output for `-`, until `close()`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -67,7 +67,7 @@ class AccessLog:
         self._lines: deque[bytes] = deque()
         self._trouble = ""
         self._dropped = 0
-        self._is_torn = False  # its last line has no end: the disk was full
+        self._is_torn = False  # the last line was cut short: the disk was full
         self._encoder = msgspec.json.Encoder()
         self._has_some = threading.Event()
         self._is_over = threading.Event()
@@ -75,7 +75,7 @@ class AccessLog:
         self._thread.start()
 
     def write(self, entry: Entry) -> None:
-        """Leave a line. Never waits."""
+        """Queue a line. Never blocks."""
         if len(self._lines) >= MOST_WAITING:
             self._dropped += 1
             return
@@ -84,7 +84,7 @@ class AccessLog:
             self._has_some.set()
 
     def close(self) -> None:
-        """Write what is left and end."""
+        """Write the lines that still wait, and stop the thread."""
         self._is_over.set()
         self._has_some.set()
         self._thread.join(LAST_SECONDS)
@@ -110,7 +110,7 @@ class AccessLog:
         data = b"".join(line + b"\n" for line in lines)
         try:
             if self._path != "-" and not self._is_at_path():
-                before, self._fd = self._fd, self._open()  # a rotation has moved it
+                before, self._fd = self._fd, self._open()  # log rotation has moved the file
                 os.close(before)
                 self._is_torn = False
             data = b"\n" * self._is_torn + data
@@ -121,7 +121,7 @@ class AccessLog:
             self._trouble = ""
         except OSError as error:  # a full disk must not end the service
             lost = min(data.count(b"\n"), len(lines))
-            self._dropped += lost + dropped - bool(dropped)  # not the note of them
+            self._dropped += lost + dropped - bool(dropped)  # the note itself does not count
             if self._trouble != str(error):
                 self._trouble = str(error)
                 _log.error("the access log cannot be written: %s", error)

@@ -9,8 +9,8 @@ _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]*)):(?
 
 
 def parsed(address: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:8501` or `[::1]:8501`; port 0 picks a free one, and `:8501` is
-    every interface."""
+    """Return host and port of `127.0.0.1:8501` or `[::1]:8501`; port 0 picks a free port, and
+    `:8501` means every interface."""
     match = _ADDRESS.fullmatch(address)
     if match is None or int(match["port"]) > 65535:
         raise ValueError(f"must be an address such as '127.0.0.1:8501', not {address!r}")
@@ -18,7 +18,8 @@ def parsed(address: str) -> tuple[str, int]:
 
 
 def listening(address: str) -> socket.socket:
-    """A socket that is bound to the address. Not by the loop, which keeps threads for names."""
+    """Return a socket bound to the address. The name is resolved here, because the event loop would
+    keep a thread for it."""
     host, port = parsed(address)
     try:
         family, kind, protocol, _, name = socket.getaddrinfo(
@@ -40,6 +41,6 @@ def listening(address: str) -> socket.socket:
 
 
 def name_of(bound: socket.socket) -> str:
-    """The address that a socket is bound to."""
+    """Return the address that a socket is bound to."""
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

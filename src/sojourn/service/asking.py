@@ -1,4 +1,4 @@
-"""One request that waits for its step, or is under way in one."""
+"""A request that waits for a step or is part of a running one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sojourn.service.targets import Target
 
 
 class Ask:
-    """What is asked, when, and by when it must be answered."""
+    """A request: its target and arrays, when it arrived, and its deadline."""
 
     __slots__ = ("arrays", "arrived", "deadline", "future", "is_repeated", "key", "rows", "target")
 
@@ -29,12 +29,14 @@ class Ask:
         self.future: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
 
     def rekey(self, target: Target) -> None:
-        """It can be joined from now on, if it is for this target, which is known to be pure."""
+        """Compute the key again if the request is for this target, which is now known to be pure:
+        from now on it can be joined with others."""
         if self.target is target:
             self.key, self.rows = target.key(self.arrays)
 
     def is_wanted(self) -> bool:
-        """Whether somebody still waits for it: neither has the client left, nor is it too late."""
+        """Whether the request still needs an answer: the client has not left, and it has not
+        expired."""
         return not self.future.done()
 
     def fail(self, error: BaseException) -> None:
@@ -50,7 +52,7 @@ def too_late() -> Refused:
 
 
 def latest(asks: Iterable[Ask]) -> float | None:
-    """By when the last of them must be answered; None if one has all the time there is."""
+    """Return the latest deadline of the requests; None if one of them has no deadline."""
     latest = 0.0
     for ask in asks:
         if ask.deadline is None:

@@ -1,4 +1,5 @@
-"""What a server needs of what has its models: a pool of this process, or a whole cluster."""
+"""The interface that a server needs from its models' owner: a pool in this process, or a
+cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Leasing(Protocol):
 
 
 class Directory(Protocol):
-    """Which models there are, and who is told when a copy has left."""
+    """Which models exist, and the callbacks that are called with the receipt of each removed
+    copy."""
 
     on_receipt: list[Callable[[str, Receipt], None]]
 
@@ -46,7 +48,7 @@ class Directory(Protocol):
 
 
 class Backend(Protocol):
-    """Everything else, in the words of `sojourn.Pool`."""
+    """All other operations, named as in `sojourn.Pool`."""
 
     @property
     def _driver(self) -> Directory: ...

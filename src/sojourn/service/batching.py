@@ -1,7 +1,7 @@
-"""Which requests go into one step together. Pure: no loop, no clock, no arrays.
+"""Decide which requests are joined into one step. Pure: no loop, no clock, no arrays.
 
-What waits goes together as soon as a copy is free: there is no window to wait for, so that a lone
-request pays nothing. Only requests of one kind (`key`) can be joined, and nothing is ever padded.
+Waiting requests are joined as soon as a copy is free. There is no batching window, so a lone
+request pays nothing. Only requests with the same `key` can be joined, and nothing is ever padded.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-_WEIGHT = 0.125  # of the latest step in what is remembered
-_TRY_AGAIN = 32  # after so many decisions against joining, one is made the other way to learn
+_WEIGHT = 0.125  # weight of the latest step in the moving average
+_TRY_AGAIN = 32  # after this many decisions against joining, join once, to measure again
 
 
 class Asking(Protocol):
-    """A request, as far as this module is concerned."""
+    """A request, as this module sees it."""
 
     @property
     def key(self) -> Hashable | None:
-        """Requests with the same key can be joined; None can be joined with no other."""
+        """Requests with the same key can be joined; a request with None is never joined."""
 
     @property
     def rows(self) -> int: ...
@@ -29,10 +29,10 @@ A = TypeVar("A", bound=Asking)
 
 
 class Costs:
-    """What a step takes by its number of rows, learned from those that were run.
+    """The duration of a step by its number of rows, learned from the steps that were run.
 
-    A step of two rows may cost as much as one of sixteen, and more than two of one: then single
-    rows are sent until enough wait.
+    A step of two rows may cost as much as one of sixteen, and more than two steps of one row: then
+    single rows are sent until enough requests wait.
     """
 
     def __init__(self) -> None:
@@ -40,22 +40,23 @@ class Costs:
         self._refusals = 0
 
     def note(self, rows: int, seconds: float) -> None:
-        """A step of so many rows took this long."""
+        """Record that a step of this many rows took this long."""
         size = rows.bit_length()
         before = self._seconds.get(size)
         self._seconds[size] = seconds if before is None else before + (seconds - before) * _WEIGHT
 
     def of(self, rows: int) -> float | None:
-        """Seconds that such a step takes; None before the first."""
+        """Return the seconds that a step of this many rows takes; None before the first."""
         return self._seconds.get(rows.bit_length())
 
     def for_all(self, rows: int) -> float:
-        """Seconds for so many rows in steps of the size that has been best; 0 before the first."""
-        # A size stands for up to twice as many rows: this is the most that one of them took.
+        """Return the seconds for this many rows in steps of the best known size; 0 before the
+        first."""
+        # A size covers up to twice as many rows, so this is the most that one row took.
         return rows * min((s / 2 ** (size - 1) for size, s in self._seconds.items()), default=0.0)
 
     def pays(self, sizes: Sequence[int]) -> bool:
-        """Whether one step for all of these takes no longer than a step for each."""
+        """Whether one joined step takes no longer than a separate step for each size."""
         together = self.of(sum(sizes))
         separate = [self.of(rows) for rows in sizes]
         if together is None or None in separate:
@@ -68,24 +69,24 @@ class Costs:
 
 
 class Line(Generic[A]):
-    """The requests that wait for one model, each kind in the order in which they came."""
+    """The requests that wait for one model, in order of arrival within each kind."""
 
     def __init__(self, max_rows: int, costs: Costs) -> None:
         self._max_rows = max_rows
         self._costs = costs
-        self._kinds: dict[Hashable, deque[A]] = {}  # the kind whose turn it is first
+        self._kinds: dict[Hashable, deque[A]] = {}  # the kind whose turn is next comes first
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def add(self, ask: A) -> None:
-        """It waits from now on."""
+        """Queue a request."""
         self._kinds.setdefault(_kind(ask), deque()).append(ask)
         self._count += 1
 
     def drop(self, ask: A) -> None:
-        """It waits no longer, if it still did."""
+        """Remove a request from the queue, if it is still there."""
         waiting = self._kinds.get(_kind(ask))
         if waiting is not None and ask in waiting:
             waiting.remove(ask)
@@ -94,7 +95,7 @@ class Line(Generic[A]):
                 del self._kinds[_kind(ask)]
 
     def regroup(self, rekey: Callable[[A], None]) -> None:
-        """Some have another key from now on, which `rekey` gives them."""
+        """Group the waiting requests again, after `rekey` has updated each one's key."""
         waiting = [ask for kind in self._kinds.values() for ask in kind]
         self._kinds, self._count = {}, 0
         for ask in waiting:
@@ -102,9 +103,9 @@ class Line(Generic[A]):
             self.add(ask)
 
     def take(self, is_wanted: Callable[[A], bool]) -> list[A]:
-        """What goes into the next step; nothing if nothing waits that is still wanted.
+        """Remove and return the requests of the next step; empty if no wanted request waits.
 
-        The kinds take turns, so that many requests of one do not keep the others waiting.
+        The kinds take turns, so that many requests of one kind do not starve the others.
         """
         while self._kinds:
             kind = next(iter(self._kinds))

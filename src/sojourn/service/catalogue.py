@@ -1,7 +1,7 @@
-"""The models that a server has: which there are, which version a request gets, and their lives.
+"""The models of a server: which exist, which version a request gets, and their life cycle.
 
-All of it is used on the server's event loop only; what takes time is done by the pool's workers and
-by threads. Models that are registered in the pool itself are served as they are.
+Everything here runs on the server's event loop only; slow work is done by the pool's workers and by
+threads. Models that are registered in the pool itself are served as they are.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ _LOADED = ("resident", "leased")  # states of a copy in the pool
 
 
 class Catalogue(Lives):
-    """The models of one server. Lives as long as its loop; `start` first, `close` at the end.
+    """The models of one server, for the lifetime of its loop: call `start` first, `close` at the
+    end.
 
-    `entries` are models by name. With `find` they are looked for again every `watch_seconds`, and
-    so are versions: new ones are taken once nothing has changed in them for a moment.
+    `entries` are models by name. With `find`, models and versions are looked up again every
+    `watch_seconds`: a new one is taken into service once its files have not changed for a moment.
     """
 
     def __init__(
@@ -59,20 +60,20 @@ class Catalogue(Lives):
             self._models[name] = Model(name, as_rules(rules))
 
     async def start(self) -> None:
-        """Bring every model into service; returns when those that are eager are loaded."""
+        """Bring every model into service; return when the eager ones are loaded."""
         self._driver.require_open()
         self._listen()
         if self._watch_seconds:
-            await self._make_watcher(self._watch_seconds)  # it has seen what is brought up now
+            await self._make_watcher(self._watch_seconds)  # so it knows what is brought up below
         await asyncio.gather(*(self._bring_up(model) for model in list(self._models.values())))
         if self._watcher is not None:
             self._watching = asyncio.create_task(self._watcher.run())
         self.is_started = True
 
     async def watch(self, seconds: float) -> None:
-        """Look for models and versions this often from now on; 0 is never."""
+        """Look for models and versions this often from now on; 0 disables watching."""
         if self._watcher is not None:
-            async with self._watcher.lock:  # what it has begun comes to its end
+            async with self._watcher.lock:  # let it finish what it has begun
                 await self._stop_watching()
         if seconds:
             watcher = await self._make_watcher(seconds)
@@ -84,7 +85,7 @@ class Catalogue(Lives):
         return self._watcher
 
     async def close(self) -> None:
-        """Stop watching. The pool's owner closes it, and the sessions with it."""
+        """Stop watching. The pool stays open: its owner closes it and its sessions."""
         await self._stop_watching()
         for task in self._changing:
             task.cancel()
@@ -101,7 +102,8 @@ class Catalogue(Lives):
     # -- requests -------------------------------------------------------------------------------
 
     def resolve(self, ref: ModelRef) -> Served:
-        """The version that a request gets. Raises Refused if there is none, or it backs off."""
+        """Return the version that a request gets. Raises Refused if none exists or it is backing
+        off."""
         served = self.find(ref)
         if served.trouble.count:
             wait = served.retry_seconds()
@@ -110,7 +112,7 @@ class Catalogue(Lives):
         return served
 
     def find(self, ref: ModelRef) -> Served:
-        """The version in service, also while it backs off. Raises Refused if there is none."""
+        """Return the version in service, even while it backs off. Raises Refused if none exists."""
         model = self._models.get(ref.name)
         if model is None or model.is_pools:
             model = self._of_pool(ref.name, is_by_name=ref.version is None and ref.label is None)
@@ -120,9 +122,9 @@ class Catalogue(Lives):
         return served
 
     def session(self, served: Served, deadline: float | None = None) -> Use:
-        """A session of this version: `async with catalogue.session(served) as session`.
+        """Return a session of this version: `async with catalogue.session(served) as session`.
 
-        Opens it if need be, by the `deadline` of the monotonic clock.
+        The session is opened if necessary, by the `deadline` on the monotonic clock.
         """
         if served.state is not VersionState.AVAILABLE and not served.uses:
             raise Refused(Status.UNAVAILABLE, f"{served} is out of service", 1.0)
@@ -130,8 +132,9 @@ class Catalogue(Lives):
         return Use(served, self._lease(served, timeout))
 
     def keep(self, served: Served, keep_alive: float | str | None) -> None:
-        """Keep it for so long when it is idle: seconds, a duration such as "5m", or for ever if
-        that is negative. The value holds from when nobody uses it until another one comes."""
+        """Set how long the version is kept when idle: seconds, a duration such as "5m", or forever
+        if that is negative. The value applies once the version is idle, until another value is
+        set."""
         seconds = keep_seconds(keep_alive)
         if seconds == served.keep_seconds:
             return
@@ -142,14 +145,14 @@ class Catalogue(Lives):
             self._apply_keep(served)
 
     def _apply_keep(self, served: Served) -> None:
-        with contextlib.suppress(ModelError):  # it has just left
+        with contextlib.suppress(ModelError):  # the version has just been removed
             self.pool.keep(served.pool_name, served.keep_seconds, version=served.version)
 
-    # -- questions ------------------------------------------------------------------------------
+    # -- lookups --------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
-        """Whether its pool can be used: somebody may have closed it."""
+        """Whether the pool can be used: its owner may have closed it."""
         try:
             self._driver.require_open()
         except SojournError:
@@ -157,23 +160,23 @@ class Catalogue(Lives):
         return True
 
     def names(self) -> tuple[str, ...]:
-        """Every model that is known here, in service or not."""
+        """Return the name of every known model, in service or not."""
         ours = (model.name for model in self._models.values() if not model.is_pools)
         of_pool = (name for name in self._driver.names() if name not in self.second_names)
         return tuple(dict.fromkeys((*ours, *of_pool)))
 
     def is_known(self, name: str, version: int) -> bool:
-        """Whether this version is in service, or left not long ago."""
+        """Whether this version is in service or was until recently."""
         model = self._models.get(name)
         return model is not None and version in model.known
 
     def copies(self, served: Served) -> int:
-        """How many sessions of it there may be."""
+        """Return how many sessions of the version may exist at once."""
         return self._driver.copies(served.pool_name, served.version)
 
     def statuses(self, name: str | None = None) -> tuple[VersionStatus, ...]:
-        """Every version that is or was in service, the latest last. Refused if the name is not
-        known."""
+        """Return the status of every version that is or was in service, latest last. Raises Refused
+        if the name is unknown."""
         chosen = [m for m in map(self._find, self.names() if name is None else [name]) if m]
         if name is not None and not chosen:
             raise not_found(ModelRef(name), None, self.is_started)
@@ -188,7 +191,7 @@ class Catalogue(Lives):
         )
 
     def metadata(self, served: Served) -> ModelMetadata:
-        """What clients are told of a version whose signatures are known."""
+        """Return the metadata that clients receive for a version whose signatures are known."""
         model = self._models[served.name]
         held = [
             copy.bytes
@@ -209,10 +212,10 @@ class Catalogue(Lives):
     async def signature(
         self, served: Served, name: str | None = None, deadline: float | None = None
     ) -> CallSignature:
-        """One signature of a version: the one that is named, or the model's own choice.
+        """Return one signature of a version: the named one, or the model's default.
 
-        Raises Refused if it has no such one. Reads the model's files; opens it, by the `deadline`,
-        only if they do not tell.
+        Raises Refused if no such signature exists. Reads the model's files, and opens the model, by
+        the `deadline`, only if the files do not contain the signatures.
         """
         if not served.signatures:
             await self._learn_signatures(served, deadline)
@@ -226,9 +229,9 @@ class Catalogue(Lives):
     # -- operations -----------------------------------------------------------------------------
 
     async def load(self, name: str, *, version: int | None = None) -> None:
-        """Have a model in service and loaded, or one version of it. Waits until it is ready.
+        """Bring a model, or one version of it, into service and load it. Waits until it is ready.
 
-        Also if it was unloaded, or has failed before: its files are read anew.
+        This also works for one that was unloaded or has failed: its files are read again.
         """
         model = self._find(name)
         if model is None:
@@ -240,8 +243,8 @@ class Catalogue(Lives):
     ) -> tuple[Receipt, ...]:
         """Take a model out of service, or one version of it, until it is loaded again.
 
-        Requests that have it are answered first. Returns the receipts of its copies; nothing if
-        it was out of service already or, where a `generation` is given, has come back since.
+        Requests under way are answered first. Returns the receipts of its copies; none if it was
+        already out of service or, where a `generation` is given, has been loaded again since.
         """
         model = self._find(name)
         if model is None or (version is not None and version not in model.known):
@@ -256,9 +259,9 @@ class Catalogue(Lives):
         return tuple(receipts)
 
     async def reload(self, entries: Mapping[str, ModelRules | str]) -> None:
-        """Serve these models instead, by these rules; those of the pool stay.
+        """Replace the served models and their rules; models registered in the pool itself stay.
 
-        Returns when everything is as it should be, or has failed and says so in its status.
+        Returns when each change is complete, or has failed and is reported in the model's status.
         """
         wanted = {name: as_rules(rules) for name, rules in entries.items()}
         ours = {model.name for model in self._models.values() if not model.is_pools}
@@ -269,18 +272,18 @@ class Catalogue(Lives):
         await asyncio.gather(*changing)
 
     def _follow(self, news: News) -> None:
-        """Something has changed in the folders. A model that takes its time holds up no other."""
+        """Apply changes in the folders. A slow model does not hold up the others."""
         rules = {n: found.rules for n, found in news.changed.items() if n not in news.same_rules}
         there = {name: found.versions for name, found in news.changed.items()}
         self._change(rules, news.gone, there, news.again)
 
     def rules(self) -> Mapping[str, ModelRules]:
-        """How each model is served, but for those of the pool."""
+        """Return the rules of each model, except of those registered in the pool itself."""
         return {m.name: m.rules for m in list(self._models.values()) if not m.is_pools}
 
     async def adjust(self, changes: Mapping[str, ModelRules]) -> None:
-        """Serve some of the models by other rules. Refused where a configuration has them, which
-        would have the last word."""
+        """Change the rules of some models. Refused where a configuration defines the models: it
+        would overwrite the change."""
         changed = [name for name, rules in changes.items() if self.rules().get(name) != rules]
         if changed and self._find_entries is not None:
             listed = ", ".join(map(repr, changed))
@@ -297,9 +300,9 @@ class Catalogue(Lives):
         there: Mapping[str, Mapping[int, str]] | None = None,
         again: Collection[tuple[str, int]] = (),
     ) -> list[asyncio.Task[None]]:
-        """Serve models by other rules, or other versions of them; let some go.
+        """Apply changed rules or versions to models, and remove some models.
 
-        Each is changed by a task of its own, which are returned; two of one model in order.
+        Each change is a task of its own, all of which are returned; two of one model run in order.
         """
         for name, new in rules.items():
             model = self._models.setdefault(name, Model(name, new))
@@ -326,17 +329,17 @@ class Catalogue(Lives):
         ]
 
     def _entries(self) -> Mapping[str, ModelRules]:
-        """The models that are to be served now."""
+        """Return the models that should be served now."""
         if self._find_entries is not None:
             return self._find_entries()
         return self.rules()
 
     async def _drop(self, model: Model) -> None:
-        """Let a model go that is not served any more."""
+        """Retire and forget a model that is no longer served."""
         async with model.lock:
             for served in model.known.values():
                 await self._retire(model, served, "it is not served any more")
-            if not model.is_wanted:  # it may have come back meanwhile
+            if not model.is_wanted:  # it may have been added again meanwhile
                 self._models.pop(model.name, None)
 
     async def _learn_signatures(self, served: Served, deadline: float | None) -> None:
@@ -358,7 +361,7 @@ class Catalogue(Lives):
         return self._of_pool(name) if model is None or model.is_pools else model
 
     def _of_pool(self, name: str, *, is_by_name: bool = False) -> Model | None:
-        """A model that is registered in the pool itself, as it is there now."""
+        """Return a model that is registered in the pool itself, in its current state there."""
         model = self._models.get(name)
         latest = None if name in self.second_names else self._driver.registration(name)
         if latest is None:
@@ -368,7 +371,7 @@ class Catalogue(Lives):
         if model is None:
             model = self._models[name] = Model(name, ModelRules())
         elif is_by_name and model.is_available(latest):
-            return model  # most requests: nothing that matters to them has changed
+            return model  # the usual case: nothing relevant has changed
         known, model.known, model.latest = model.known, {}, None
         for version in self._driver.versions(name):
             number = self._driver.registration(name, version)

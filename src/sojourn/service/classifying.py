@@ -1,6 +1,6 @@
-"""Classify and regress as TensorFlow Serving has them: tf.Examples in, labels or values out.
+"""Classify and regress as in TensorFlow Serving: tf.Examples in, labels or values out.
 
-Over `Handler.infer`, for REST and gRPC alike.
+Built on `Handler.infer`, for REST and gRPC alike.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DEFAULT = "serving_default"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One question about some examples, each a serialized tf.Example."""
+    """One classify or regress request for some examples, each a serialized tf.Example."""
 
     model: ModelRef
     examples: Sequence[bytes]
@@ -36,7 +36,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """For each example its labels and their scores; a label is empty where a model gives none."""
+    """The labels and scores of each example; a label is empty where the model returns none."""
 
     model: str
     version: int
@@ -55,7 +55,7 @@ class Regressed:
 
 
 async def classify(handler: Handler, task: Task) -> Classified:
-    """The labels of each example."""
+    """Return the labels and scores of each example."""
     task, signature, given = await _signature(handler, task)
     wanted = tuple(name for name in (_CLASSES, _SCORES) if name in signature.outputs)
     if not wanted:
@@ -79,7 +79,7 @@ async def classify(handler: Handler, task: Task) -> Classified:
 
 
 async def regress(handler: Handler, task: Task) -> Regressed:
-    """The value of each example."""
+    """Return the value of each example."""
     task, signature, given = await _signature(handler, task)
     if _VALUES not in signature.outputs:
         raise invalid(f"to regress, a signature must give {_VALUES}: {signature}")
@@ -101,9 +101,11 @@ _METHODS: Mapping[str, Callable[[Handler, Task], Coroutine[Any, Any, Classified 
 async def multi_infer(
     handler: Handler, tasks: Sequence[tuple[str, Task]]
 ) -> list[Classified | Regressed]:
-    """Several questions about the same examples, each by its method; one model, no signature twice.
+    """Run several tasks on the same examples, each with its own method; all for one model, and no
+    two for the same signature.
 
-    All are answered or none."""
+    All tasks are answered or none.
+    """
     if len({task.model.name for _, task in tasks}) != 1:
         raise invalid("the tasks of a request must be for one model")
     if len({task.signature or _DEFAULT for _, task in tasks}) != len(tasks):
@@ -120,7 +122,7 @@ async def multi_infer(
 
 
 async def _signature(handler: Handler, task: Task) -> tuple[Task, Signature, str]:
-    """The task with its deadline, the signature that it asks for, and the name of the input for
+    """Return the task with its deadline, the requested signature, and the name of the input for
     examples."""
     if not task.examples:
         raise invalid("a request must have examples")

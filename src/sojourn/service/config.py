@@ -1,7 +1,7 @@
-"""What a server is to do: from `serve.toml`, the environment and the command line.
+"""The configuration of a server: from `serve.toml`, the environment and the command line.
 
-Later ones win. Everything that is wrong is told at once, each with its place in the file, and the
-setting that was probably meant.
+Later sources win. All problems are reported at once, each with its line in the file and the setting
+that was probably meant.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A configuration that was found to be right."""
+    """A validated configuration."""
 
     settings: Settings = field(default_factory=Settings)
-    models: Mapping[str, ModelRules] = field(default_factory=dict)  # those that are named
-    folders: tuple[str, ...] = ()  # whose models are served by their own names
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # for those
+    models: Mapping[str, ModelRules] = field(default_factory=dict)  # the named ones
+    folders: tuple[str, ...] = ()  # the models in them are served by their own names
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # for models found in folders
     file: str | None = None
 
     def entries(self) -> dict[str, ModelRules]:
-        """Every model that is to be served, with those that are in the folders now."""
+        """Return every model that should be served, including those that are in the folders now."""
         found: dict[str, ModelRules] = {}
         for folder in self.folders:
             for name, path in folders.find_models(folder).items():
@@ -65,8 +65,8 @@ def read_config(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> Config:
-    """The configuration from all three; flags are by the names of their settings, and those that
-    are None were not given. Raises ConfigError with everything that is wrong."""
+    """Return the configuration from all three sources. Flags are keyed by setting name; None means
+    not given. Raises ConfigError with all problems."""
     environment = os.environ if environment is None else environment
     reader = _Reader(file)
     if file is not None:
@@ -83,7 +83,7 @@ def read_config(
 
 
 class _Reader:
-    """Collects values and what is wrong with them."""
+    """Collects values and the problems with them."""
 
     def __init__(self, file: str | None) -> None:
         self._file = file
@@ -99,7 +99,7 @@ class _Reader:
     def read_file(self) -> None:
         assert self._file is not None
         try:
-            with open(self._file, encoding="utf-8-sig") as opened:  # some editors mark it
+            with open(self._file, encoding="utf-8-sig") as opened:  # some editors write a BOM
                 text = opened.read()
             content = _toml().loads(text)
         except OSError as error:
@@ -121,13 +121,13 @@ class _Reader:
         _resolve_paths(here, self._values, self._models)
 
     def put(self, setting: Setting, value: Any, source: str) -> None:
-        """A value from the environment or the command line: it wins over the one before."""
+        """Set a value from the environment or the command line, overriding the one before."""
         values = self._defaults if setting.section else self._values
         values[setting.name] = list(value) if setting.is_list else value
         self._sources[(*filter(None, [setting.section]), setting.name)] = source
 
     def know_variables(self, environment: Mapping[str, str]) -> None:
-        """A variable that looks like ours and is not is a mistake that nobody would see."""
+        """Report variables with our prefix that no setting has: such a typo would go unnoticed."""
         known = {setting.variable for setting in SETTINGS} | _OTHER_VARIABLES
         for name in environment:
             is_ours = name.startswith(PREFIX) and not _OF_KUBERNETES.fullmatch(name)
@@ -170,8 +170,8 @@ class _Reader:
         where: Path,
         defaults: Mapping[str, Any] | None = None,
     ) -> Any:
-        """A struct of these values, or None with the problems noted: what is wrong is left out, so
-        that it hides nothing else."""
+        """Build a struct from these values; None, with the problems recorded, if some are wrong.
+        Wrong values are left out so that they do not hide other problems."""
         fields = {found.name: found for found in msgspec.structs.fields(struct)}
         before = len(self._problems)
         left: dict[str, Any] = {}
@@ -220,24 +220,25 @@ class _Reader:
         self._problems.append((line, f"{self._file}:{line}: {words}" if line else words))
 
 
-# Kubernetes tells every pod of a service called "sojourn-serve" by variables like these. And there
-# are variables of the server that are no settings: where the file is, and secrets.
+# Kubernetes sets variables like these in the pods of a namespace with a service called
+# "sojourn-serve". The server also has variables that are not settings: the path of the file, and
+# secrets.
 _OF_KUBERNETES = re.compile(PREFIX + r"(?:SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\w+)")
 _OTHER_VARIABLES = {PREFIX + name for name in ("CONFIG", "INFER_TOKENS", "ADMIN_TOKENS")}
 
 
 def _parsed(setting: Setting, text: str) -> Any:
-    """The value that a text in the environment stands for."""
+    """Parse the text of an environment variable."""
     if setting.is_list:
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
         return msgspec.convert(text, setting.type, strict=False)
     except msgspec.ValidationError:
-        return text  # found to be wrong later, with everything else
+        return text  # reported later, with all other problems
 
 
 def _resolve_paths(here: str, values: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> None:
-    """Paths in a file are relative to the file."""
+    """Resolve the paths of a file relative to the file."""
     for name in _FILES:
         if isinstance(values.get(name), str) and values[name] != "-":
             values[name] = os.path.join(here, values[name])
@@ -257,7 +258,7 @@ def _below(here: str, given: str) -> str:
 
 
 def _find_lines(text: str) -> dict[Path, int]:
-    """The line of each table and key, as far as a look at single lines tells."""
+    """Return the line of each table and key, as far as it can be found line by line."""
     found: dict[Path, int] = {}
     table: Path = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -269,7 +270,7 @@ def _find_lines(text: str) -> dict[Path, int]:
             path = (*table, *_parts(key[1]))
         else:
             continue
-        for end in range(1, len(path) + 1):  # [models.a] is where `models` begins, too
+        for end in range(1, len(path) + 1):  # [models.a] also begins `models`
             found.setdefault(path[:end], number)
     return found
 

@@ -1,4 +1,4 @@
-"""What a configuration would do, and what is different in another one, for people."""
+"""Describe for people what a configuration would do, and how two configurations differ."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Changes:
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    settings: tuple[str, ...] = ()  # that a running server takes over
+    settings: tuple[str, ...] = ()  # that a running server applies
     need_restart: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -50,17 +50,17 @@ class Changes:
 
 
 def unchanged(error: Exception) -> list[str]:
-    """What is told of a configuration that cannot be used."""
+    """Return the lines that report a configuration that cannot be used."""
     return [_UNCHANGED + line for line in (str(error) or type(error).__name__).splitlines()]
 
 
 def is_unchanged(told: Sequence[str]) -> bool:
-    """Whether this is told of such a one."""
+    """Whether these lines report a configuration that cannot be used."""
     return bool(told) and all(line.startswith(_UNCHANGED) for line in told)
 
 
 def check(config: Config) -> Check:
-    """Look at everything that the configuration names; nothing is opened."""
+    """Check everything that the configuration names, without opening any model."""
     settings = config.settings
     lines = [f"listen on {settings.http} for HTTP" if settings.http else "no HTTP"]
     lines.append(f"listen on {settings.grpc} for gRPC" if settings.grpc else "no gRPC")
@@ -96,7 +96,7 @@ def changes(
     models_before: Mapping[str, ModelRules],
     models_after: Mapping[str, ModelRules],
 ) -> Changes:
-    """What is different; models with those of the folders, as they were found."""
+    """Return the differences; the models include those that were found in the folders."""
     both = models_before.keys() & models_after.keys()
     taken_over: list[str] = []
     need_restart: list[str] = []
@@ -148,7 +148,7 @@ def _described(rules: ModelRules) -> str:
 
 
 def _unusual(struct: Settings | ModelRules, but: tuple[str, ...]) -> list[tuple[str, Any]]:
-    """The settings that are not the default."""
+    """Return the settings that differ from their defaults."""
     usual = {f.name: f.default for f in msgspec.structs.fields(struct)}
     return [
         (name, value)

@@ -1,6 +1,6 @@
 """A server as a process of its own: what `sojourn serve` runs from its start to its end.
 
-SIGTERM and SIGINT drain it, a second one hurries it; SIGHUP has it read its configuration again.
+SIGTERM and SIGINT drain it, a second one cuts the drain short; SIGHUP reloads the configuration.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 
 
 class Serving(Protocol):
-    """What answers: one server in this process, or many elsewhere."""
+    """What serves requests: one server in this process, or several in other processes."""
 
     addresses: dict[str, str]
 
@@ -61,17 +61,17 @@ class Serving(Protocol):
 
 
 class _Hurried(BaseException):
-    """It was told to end once more while it drained."""
+    """A second signal to end arrived during the drain."""
 
 
 class Daemon:
-    """One server process. When `run` returns everything is closed, and the process is to exit."""
+    """One server process. When `run` returns, everything is closed and the process should exit."""
 
     def __init__(self, read: Callable[[], Config]) -> None:
         self._read = read
         self._config = read()
         self._entries = self._config.entries()
-        # Read once: they do not stay in the environment.
+        # Read once and removed: secrets do not stay in the environment.
         self._secrets = {
             name: os.environ.pop(name) for name in tokens.VARIABLES.values() if name in os.environ
         }
@@ -83,13 +83,13 @@ class Daemon:
         self._wishes: queue.SimpleQueue[signal.Signals] = queue.SimpleQueue()
         self._is_draining = False
         self._is_given_up = False
-        self._give_up: Callable[[], object] | None = None  # while it starts
+        self._give_up: Callable[[], object] | None = None  # set while the server starts
         self._server: Serving | None = None
-        self._local: Server | None = None  # the same, where it is in this process
+        self._local: Server | None = None  # the same object, if the server runs in this process
         self._reading = asyncio.Lock()  # one configuration at a time
 
     def run(self, on_start: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
-        """Serve until a signal comes. `on_start` is around what happens until it answers."""
+        """Serve until a signal arrives. `on_start` wraps the start, until the server answers."""
         settings = self._config.settings
         with contextlib.suppress(_Hurried), contextlib.ExitStack() as stack:
             stack.enter_context(self._signals())
@@ -101,22 +101,22 @@ class Daemon:
             with on_start():
                 try:
                     self._server.start()
-                except SessionClosed:  # it was given up before it has begun
+                except SessionClosed:  # the start was given up before it began
                     if not self._is_given_up:
                         raise
                     return
             stack.callback(self._drain)
-            self._give_up = None  # from now on a signal is a wish like others
+            self._give_up = None  # from now on signals are queued
             if self._is_given_up:
                 return
             stack.enter_context(self._announced(settings))
             self._serve()
 
     def _make_server(self, stack: contextlib.ExitStack) -> Serving:
-        """The server, which is started next. What it needs is closed with the stack."""
+        """Create the server; the caller starts it. Its resources are closed with the stack."""
         settings = self._config.settings
-        # Importing takes seconds: from the first moment, so that the first request need not wait
-        # for all of it.
+        # Importing a framework takes seconds: begin now, so that the first request does not have to
+        # wait for all of it.
         for framework in frameworks_of(rules.path for rules in self._entries.values()):
             zygote_for(framework).start()
         tracer = None
@@ -173,12 +173,13 @@ class Daemon:
             self._server.close(0)
 
     def _reload_now(self) -> None:
-        """Begin to: loading may take long, and the next signal is not to wait for it."""
+        """Start a reload without waiting for it: loading may take long, and must not delay the next
+        signal."""
         assert self._local is not None
         self._local.begin(self._reload).add_done_callback(_has_reloaded)
 
     async def _reload(self) -> list[str]:
-        """Read the configuration again, and say what became of it. A wrong one changes nothing."""
+        """Read the configuration again and report the result. An invalid one changes nothing."""
         server = self._local
         assert server is not None
         async with self._reading:
@@ -204,7 +205,8 @@ class Daemon:
                 _log.info("reload: %s", line)
             if config.settings.watch_seconds != before.settings.watch_seconds:
                 await server.handler.catalogue.watch(config.settings.watch_seconds)
-        # Loading may take long: the next configuration need not wait, and comes after this one.
+        # Loading may take long, so it happens outside the lock: the next configuration does not
+        # have to wait, and its changes are still applied after these.
         await server.handler.reload(entries)
         return told
 
@@ -217,14 +219,14 @@ class Daemon:
     def _read_tokens(self, settings: Settings) -> Tokens:
         return tokens.read(settings.tokens, dict(self._secrets))
 
-    # -- signals, and telling others -------------------------------------------------------------
+    # -- signals and announcements ---------------------------------------------------------------
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._is_draining:
             if number != signal.SIGHUP:
                 raise _Hurried
         elif self._give_up is not None and number != signal.SIGHUP:
-            # Models that are being loaded are given up, so that its start comes to an end.
+            # Give up the models that are being loaded, so that the start ends.
             self._is_given_up = True
             threading.Thread(target=self._give_up, name="sojourn-give-up").start()
         else:
@@ -240,13 +242,14 @@ class Daemon:
         try:
             yield
         finally:
-            # Everything is closed and the process is about to exit: with its own code.
+            # Everything is closed and the process is about to exit: a signal must not change its
+            # exit code.
             for number in (*_STOP, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
 
     @contextlib.contextmanager
     def _announced(self, settings: Settings) -> Iterator[None]:
-        """Others can find it, until it stops."""
+        """Publish the server's record and ready file, until it stops."""
         assert self._server is not None
         record = self._record(self._server.addresses, settings)
         facts = {"pid": record.pid, "url": record.url, **self._server.facts}
@@ -288,7 +291,7 @@ def _has_reloaded(reload: Future[list[str]]) -> None:
 
 
 def operation_of(settings: Settings, known: Tokens, lines: LogLines) -> Operation:
-    """How a server with these settings is run."""
+    """Return how a server with these settings is operated."""
     admin = {"on": True, "off": False}.get(settings.admin, settings.admin)
     return Operation(
         tokens=known,
@@ -304,7 +307,7 @@ def operation_of(settings: Settings, known: Tokens, lines: LogLines) -> Operatio
 def server_of(
     settings: Settings, catalogue: Catalogue, tls: Tls | None, operation: Operation
 ) -> Server:
-    """A server with these settings."""
+    """Create a server with these settings."""
     return Server(
         catalogue,
         http=settings.http or None,
@@ -320,20 +323,20 @@ def server_of(
 
 
 def tls_of(settings: Settings) -> Tls | None:
-    """The files that these settings name."""
+    """Return the TLS files that these settings name."""
     if settings.tls_certificate is None or settings.tls_key is None:
         return None
     return Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
 
 
 def _addresses(settings: Settings) -> list[str]:
-    """Where it is to listen."""
+    """Return the addresses to listen at."""
     admin = "" if settings.admin in ("on", "off") else settings.admin
     return [one for one in (settings.http, settings.grpc, admin) if one]
 
 
 def exposed(settings: Settings, known: Tokens) -> list[str]:
-    """What others on the network could do, unless that is wanted."""
+    """Return warnings about access from the network that may not be intended."""
     open_to_all = [one for one in _addresses(settings) if not _is_local(one)]
     if not open_to_all:
         return []
@@ -352,7 +355,7 @@ def _is_local(address: str) -> bool:
 
 
 def _reachable(address: str) -> str:
-    """The same address for clients on this machine."""
+    """Return the address that clients on this machine use."""
     host, port = parsed(address)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

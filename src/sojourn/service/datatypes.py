@@ -24,12 +24,12 @@ DTYPES: dict[str, np.dtype] = {
 _DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
 _DATATYPES_BY_NAME = {dtype.name: datatype for dtype, datatype in _DATATYPES.items()}
 _DATATYPES_BY_NAME["string"] = BYTES
-MOST_DIMENSIONS = 32  # of numpy, before its version 2
-_MOST_ELEMENTS = 2**48  # more than any memory has, and numpy can still count them
+MOST_DIMENSIONS = 32  # numpy's limit before version 2
+_MOST_ELEMENTS = 2**48  # more than any memory holds, and numpy can still count them
 
 
 def dtype_of(datatype: str, name: str) -> np.dtype:
-    """The dtype of the input `name`."""
+    """Return the dtype of the input `name`."""
     try:
         return DTYPES[datatype]
     except KeyError:
@@ -37,7 +37,7 @@ def dtype_of(datatype: str, name: str) -> np.dtype:
 
 
 def datatype_of(array: np.ndarray, name: str) -> str:
-    """The datatype of the output `name`."""
+    """Return the datatype of the output `name`."""
     datatype = _DATATYPES.get(array.dtype)
     if datatype is None:
         if array.dtype.kind in "SU":
@@ -50,19 +50,20 @@ def datatype_of(array: np.ndarray, name: str) -> str:
 
 
 def datatype_named(dtype: str) -> str:
-    """The datatype of a dtype such as `"float32"`; one that the protocol lacks keeps its name."""
+    """Return the datatype of a dtype such as `"float32"`; a dtype that the protocol lacks keeps its
+    name."""
     return _DATATYPES_BY_NAME.get(dtype, dtype.upper())
 
 
 def dimensions(shape: Sequence[int | None] | None) -> list[int]:
-    """A shape as the protocol tells it: -1 for what is open. Of an unknown one it can only say
-    that there is something."""
+    """Return a shape as the protocol writes it, with -1 for an unknown dimension. The protocol
+    cannot express an unknown rank, so that becomes one unknown dimension."""
     return [-1] if shape is None else [-1 if dim is None else dim for dim in shape]
 
 
 def checked_shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
-    """A shape that an array can have."""
-    # A long one is not looked at further, and above all not remembered.
+    """Return the shape as a tuple, or refuse it if no array can have it."""
+    # A shape with too many dimensions is not checked further and must not enter the cache.
     if len(shape) > MOST_DIMENSIONS or not _is_possible(known := tuple(shape)):
         raise invalid(f"input {name!r}: no array has the shape {list(shape[:10])}")
     return known
@@ -77,7 +78,7 @@ def _is_possible(shape: tuple[int, ...]) -> bool:
 def from_raw(
     raw: bytes | memoryview, datatype: str, shape: tuple[int, ...], name: str
 ) -> np.ndarray:
-    """The array in these little-endian bytes, which it refers to."""
+    """Return an array that is a view of these little-endian bytes."""
     dtype = dtype_of(datatype, name)
     count = math.prod(shape)
     if datatype == BYTES:
@@ -91,16 +92,16 @@ def from_raw(
 
 
 def on_bytes(raw: bytes | memoryview, dtype: np.dtype, name: str) -> np.ndarray:
-    """An array that refers to these bytes."""
+    """Return an array that is a view of these bytes."""
     if dtype.kind == "b" and len(raw) and np.frombuffer(raw, np.uint8).max() > 1:
         raise invalid(f"input {name!r}: a boolean must be a byte of 0 or 1")
     return np.frombuffer(raw, dtype)
 
 
 def strings_from_raw(raw: bytes | memoryview, count: int, name: str) -> np.ndarray:
-    """Strings, each behind its length."""
+    """Return the strings of the raw format, in which a length precedes each string."""
     view = memoryview(raw)
-    if count * 4 > len(view):  # before anything is allocated for them
+    if count * 4 > len(view):  # before anything is allocated
         raise invalid(f"input {name!r}: {count} strings do not fit into {len(view)} bytes")
     found = np.empty(count, object)
     at = 0
@@ -117,7 +118,7 @@ def strings_from_raw(raw: bytes | memoryview, count: int, name: str) -> np.ndarr
 
 
 def to_raw(array: np.ndarray) -> bytes:
-    """The array's elements as little-endian bytes."""
+    """Return the array's elements as little-endian bytes."""
     if array.dtype.kind in "OSU":
         return b"".join(
             len(item).to_bytes(4, "little") + item
@@ -127,12 +128,12 @@ def to_raw(array: np.ndarray) -> bytes:
 
 
 def as_bytes(item: object) -> bytes:
-    """One string of an array, as bytes."""
+    """Return one string element of an array as bytes."""
     return item if isinstance(item, bytes) else str(item).encode()
 
 
 def from_base64(encoded: str) -> bytes:
-    """Bytes from base64, as other servers take it: in lines, and without padding, too."""
+    """Decode base64 as leniently as other servers: with line breaks, and without padding, too."""
     text = "".join(encoded.split()).rstrip("=")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)

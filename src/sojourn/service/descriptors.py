@@ -1,7 +1,7 @@
-"""How many clients may be connected, given what the system lets one process have open.
+"""Limit the number of connected clients by the number of files that the process may open.
 
-Models, their files and their workers need descriptors too: clients get at most half of
-them, all doors together, so that no number of clients keeps a model from being opened.
+Models, their files and their workers need descriptors too: clients get at most half of the
+descriptors, over all listeners, so that no number of clients keeps a model from being opened.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import resource
 
-MOST = 65536  # that are asked for; more would only cost those who look through all of them
+MOST = 65536  # highest limit requested; more would only slow down code that scans all descriptors
 _log = logging.getLogger("sojourn.service")
 
 
 def connections(wished: int, doors: int = 1) -> int:
-    """Of each door: as many as is wished, or as there are descriptors for; says so in the log."""
+    """Return the connections for each listener: as many as wished, or fewer, with a warning, if
+    there are not enough descriptors."""
     limit = raise_limit()
     allowed = min(wished, limit // 2 // max(1, doors))
     if allowed < wished:
@@ -28,7 +29,7 @@ def connections(wished: int, doors: int = 1) -> int:
 
 
 def raise_limit() -> int:
-    """Raise the limit for this process as far as anybody may; returns it."""
+    """Raise the soft limit of this process as far as its hard limit allows, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
     if soft != resource.RLIM_INFINITY and soft < wanted:

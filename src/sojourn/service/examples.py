@@ -1,4 +1,4 @@
-"""tf.Example from the features of a JSON request. Needs no TensorFlow."""
+"""Build tf.Example messages from the features of a JSON request. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from sojourn.service.failures import invalid
 from sojourn.service.grpc.messages import TENSORS
 
 _INT64 = range(-(2**63), 2**63)
-_FLOAT_MAX = 3.4028235677973366e38  # what still rounds to a float of 32 bits
+_FLOAT_MAX = 3.4028235677973366e38  # the largest value that rounds to a finite 32-bit float
 
 
 def from_json(features: Any) -> bytes:
-    """A serialized tf.Example of these features: each a number, text, `{"b64": ...}`, or a list.
+    """Serialize a tf.Example; each feature is a number, text, `{"b64": ...}`, or a list of these.
 
-    Whole numbers and booleans become int64, others (and a list with one) float; text becomes
-    UTF-8. An empty list is a feature without a type, which a model takes for missing.
+    Whole numbers and booleans become int64; other numbers, and lists that contain one, become
+    float; text becomes UTF-8. An empty list is a feature without a type, which a model treats as
+    missing.
     """
     if not isinstance(features, Mapping):
         raise invalid("an example must be an object of features by their names")
@@ -49,7 +50,7 @@ def _fill(feature: Any, name: str, values: list[Any]) -> None:
 
 
 def _is_text(name: str) -> bool:
-    """Whether it can be sent: JSON can write halves of characters, which UTF-8 cannot."""
+    """Whether the name can be encoded: JSON can contain lone surrogates, which UTF-8 cannot."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -70,8 +71,8 @@ def _bytes(name: str, value: str | Mapping[str, Any]) -> bytes:
 
 
 def with_context(examples: Sequence[bytes], context: bytes) -> list[bytes]:
-    """Each example with the context's features beside its own, which win.
+    """Return each example with the context's features added; the example's own features win.
 
-    A message behind another is both merged into one, so that nothing is parsed.
+    Concatenated protobuf messages are parsed as one merged message, so nothing is parsed here.
     """
     return [context + example for example in examples]

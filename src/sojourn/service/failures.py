@@ -1,4 +1,4 @@
-"""How a request fails, once for all protocols."""
+"""How a request fails, defined once for all protocols."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sojourn.process.calls import LAST_WORDS
 
 
 class Status(enum.Enum):
-    """What went wrong, with its number in gRPC and in HTTP."""
+    """A kind of failure, with its status code in gRPC and in HTTP."""
 
     CANCELLED = 1, 499
     INVALID_ARGUMENT = 3, 400
@@ -39,33 +39,34 @@ class Status(enum.Enum):
 
 
 class Refused(errors.SojournError):
-    """A request that gets no answer but this one. The message is for the client to read."""
+    """The refusal of a request, sent as its answer. The message is for the client to read."""
 
     def __init__(self, status: Status, message: str, retry_after: float | None = None) -> None:
-        # A path or a model's own words may have been any bytes, and what is no text cannot be sent.
+        # A path or a model's message may contain any bytes; what is not valid text cannot be sent.
         super().__init__(message.encode(errors="replace").decode())
         self.status = status
-        self.retry_after = retry_after  # seconds, where trying again makes sense
+        self.retry_after = retry_after  # seconds, if a retry makes sense
 
 
 def invalid(message: str) -> Refused:
-    """What the client sent cannot be used."""
+    """Return the refusal of a request whose content cannot be used."""
     return Refused(Status.INVALID_ARGUMENT, message)
 
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """What goes wrong in the block is raised as Refused."""
+    """Raise every error in the block as Refused."""
     try:
         yield
     except Refused:
-        raise  # as it is: one that were its own cause would stay until the garbage is collected
+        raise  # unchanged: an error that is its own cause would live until garbage collection
     except Exception as error:
         raise refusal(error) from error
 
 
 def refusal(error: BaseException) -> Refused:
-    """What a client is told of this error: its words where they are for users, else only that."""
+    """Return what a client is told of this error: its message if that is meant for users, else only
+    that an error occurred."""
     if isinstance(error, Refused):
         return error
     for kind, status, retry_after in _STATUSES:
@@ -73,7 +74,7 @@ def refusal(error: BaseException) -> Refused:
             return Refused(status, _without_last_words(error), retry_after)
     if isinstance(error, OSError) and error.errno in _SHORTAGES:
         return Refused(Status.UNAVAILABLE, f"the server has run short: {error.strerror}", 1.0)
-    # What the model itself raised: as EngineError, or as TensorFlow's own type where that is here.
+    # The model itself raised it: an EngineError, or TensorFlow's own type if TensorFlow runs here.
     if isinstance(error, errors.EngineError):
         return Refused(_OF_MODELS.get(error.code or 0, Status.INVALID_ARGUMENT), str(error))
     code = getattr(error, "error_code", None)
@@ -81,20 +82,21 @@ def refusal(error: BaseException) -> Refused:
         message = str(getattr(error, "message", None) or error)
         return Refused(_OF_MODELS.get(code, Status.INVALID_ARGUMENT), message)
     if isinstance(error, errors.SojournError) and not isinstance(error, errors.InternalError):
-        # Nothing that the request is to blame for.
+        # Not caused by the request.
         return Refused(Status.UNAVAILABLE, str(error).partition("\n")[0], 1.0)
     unexpected = Refused(Status.INTERNAL, "an unexpected error; the server's log has it")
-    unexpected.__cause__ = error  # for whoever answers, who writes it to the log
+    unexpected.__cause__ = error  # for the caller, which logs the cause
     return unexpected
 
 
 def _without_last_words(error: BaseException) -> str:
-    """A worker's last output may be anything, a traceback too: the log has it, a client not."""
+    """Return the message without the worker's last output, which may be anything, even a traceback:
+    it is for the log, not for clients."""
     return str(error).partition(LAST_WORDS)[0]
 
 
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
-# The first that fits counts, so subclasses come before what they derive from.
+# The first match counts, so subclasses come before their base classes.
 _STATUSES: tuple[tuple[type[BaseException], Status, float | None], ...] = (
     (errors.InputError, Status.INVALID_ARGUMENT, None),
     (errors.StepTimeout, Status.DEADLINE_EXCEEDED, None),
@@ -105,12 +107,13 @@ _STATUSES: tuple[tuple[type[BaseException], Status, float | None], ...] = (
     (errors.LeaseExpired, Status.UNAVAILABLE, 1.0),
     (errors.SessionClosed, Status.UNAVAILABLE, 1.0),
     (errors.SessionBusy, Status.UNAVAILABLE, 1.0),
-    (errors.PlatformError, Status.UNAVAILABLE, 1.0),  # no thread, no process to be had
+    (errors.PlatformError, Status.UNAVAILABLE, 1.0),  # no thread or process could be started
     (errors.ModelError, Status.FAILED_PRECONDITION, None),
     (errors.SandboxError, Status.FAILED_PRECONDITION, None),
     (errors.DeviceError, Status.FAILED_PRECONDITION, None),
 )
-# TensorFlow's status codes, which are gRPC's. What a step does not find is no path of ours.
+# TensorFlow's status codes, which are gRPC's. NOT_FOUND is missing on purpose: what a step does not
+# find is not a path of this server.
 _OF_MODELS = {
     status.grpc: status
     for status in (

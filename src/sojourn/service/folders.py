@@ -1,4 +1,4 @@
-"""Models and their versions as they lie in folders, by looking at names and first bytes only."""
+"""Find models and their versions in folders, by names and first bytes only."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ _SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind.suffixes)
 
 
 def find_models(path: str) -> dict[str, str]:
-    """The models at `path` by name: itself, if it is one, or else every model in the folder."""
+    """Return the models at `path` by name: `path` itself, if it is a model, else every model in
+    that folder."""
     if is_model(path) or find_versions(path):
         if not is_name(name := name_of(path)):
             raise ModelError(f"{path}: its name is not UTF-8; serve it as NAME=PATH")
         return {name: path}
     if not os.path.isdir(path):
-        recognise(path)  # says what is wrong with it
+        recognise(path)  # raises an error that says what is wrong with it
     found: dict[str, str] = {}
     for entry in sorted(os.listdir(path)):
         inside = os.path.join(path, entry)
@@ -37,7 +38,7 @@ def find_models(path: str) -> dict[str, str]:
 
 
 def find_versions(path: str) -> dict[int, str]:
-    """The models in the numbered folders below `path`, by their numbers."""
+    """Return the models in the numbered folders below `path`, by number."""
     found = {}
     for entry in _entries(path):
         number = None if entry.startswith("0") else number_in(entry)
@@ -49,13 +50,13 @@ def find_versions(path: str) -> dict[int, str]:
 
 
 def versions_at(path: str) -> dict[int, str]:
-    """Every version of the model at `path`; one that is not in numbered folders is version 1."""
+    """Return every version of the model at `path`: 1 for a model without numbered folders."""
     return find_versions(path) or {1: path}
 
 
 def frameworks_of(paths: Iterable[str]) -> set[str]:
-    """What workers for the models at these paths must have imported. What is no model is left
-    out: whoever opens it says so."""
+    """Return the frameworks that workers for the models at these paths must import. Paths without a
+    model are skipped: opening them reports the error."""
     found = set()
     for path in paths:
         with contextlib.suppress(OSError):
@@ -66,18 +67,18 @@ def frameworks_of(paths: Iterable[str]) -> set[str]:
 
 
 def name_of(path: str) -> str:
-    """What a model is called that nobody has given a name."""
+    """Return the default name of the model at `path`."""
     base = os.path.basename(os.path.normpath(path))
     return base if os.path.isdir(path) else os.path.splitext(base)[0]
 
 
 def is_name(name: str) -> bool:
-    """Whether a request can name it and an answer list it: files may be called by any bytes."""
+    """Whether requests and answers can contain the name: file names may be any bytes."""
     return name.encode(errors="replace").decode() == name
 
 
 def is_model(path: str) -> bool:
-    """Whether something that can be opened lies there, and is named like it."""
+    """Whether `path` is a model that can be opened, with a matching suffix if it is a file."""
     if os.path.isfile(path) and not path.endswith(_SUFFIXES):
         return False
     try:
@@ -89,12 +90,12 @@ def is_model(path: str) -> bool:
 def _has_versions(folder: str) -> bool:
     try:
         return bool(find_versions(folder))
-    except PermissionError:  # as the lost+found of a volume: what is beside it is served
+    except PermissionError:  # such as a volume's lost+found: other folders are served
         return False
 
 
 def _model_in(folder: str) -> str | None:
-    """The folder itself, or the one model file in it; None also if it may not be read."""
+    """Return the folder itself, or the only model file in it; None also if it may not be read."""
     if is_model(folder):
         return folder
     try:

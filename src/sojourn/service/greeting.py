@@ -1,7 +1,7 @@
-"""Clients of a door with TLS, from their coming to the end of their handshake.
+"""Accept clients of a TLS listener and do their handshakes.
 
-A loop's own server tells of a client when its handshake is over. Those that never begin one would
-be as many as the process has descriptors, and no model could be opened any more.
+An event loop's own server reports a client only after its handshake. Clients that never begin one
+could use up all descriptors of the process, and no model could be opened any more.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 
-_PAUSE_SECONDS = 0.5  # when there is nothing to accept with
+_PAUSE_SECONDS = 0.5  # after accept failed, for example for lack of descriptors
 _log = logging.getLogger("sojourn.service")
 
 
 class Greeting:
-    """Accepts at a socket that listens, until it is closed. Belongs to the running loop."""
+    """Accepts clients at a listening socket until it is closed. Belongs to the running loop."""
 
     def __init__(
         self,
@@ -24,8 +24,8 @@ class Greeting:
         greet: Callable[[socket.socket], Awaitable[None]],
         has_room: Callable[[int], bool],
     ) -> None:
-        """`greet` is asked to do the handshake; `has_room` whether one more client may come, beside
-        so many that are greeted."""
+        """`greet` does the handshake; `has_room` says whether one more client fits, given the
+        number of handshakes under way."""
         self._bound = bound
         self._greet = greet
         self._has_room = has_room
@@ -35,7 +35,8 @@ class Greeting:
         self._listen()
 
     def close(self) -> None:
-        """Accept no more, and let those go that are still greeted: they have asked nothing yet."""
+        """Stop accepting, and drop the clients in their handshake: they have not sent a request
+        yet."""
         if self._bound.fileno() >= 0:
             self._loop.remove_reader(self._bound)
             self._bound.close()
@@ -45,7 +46,7 @@ class Greeting:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until they are gone."""
+        """Wait until the handshakes have ended."""
         if self._greeted:
             await asyncio.wait(self._greeted)
 
@@ -56,7 +57,7 @@ class Greeting:
         try:
             client, _ = self._bound.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return  # it has left again
+            return  # the client has already left
         except OSError as error:
             _log.warning("no client can be accepted: %s", error)
             self._loop.remove_reader(self._bound)
@@ -74,5 +75,5 @@ class Greeting:
     async def _greeting_of(self, client: socket.socket) -> None:
         try:
             await self._greet(client)
-        except OSError as error:  # of TLS and of time too: a stranger, or it has left
+        except OSError as error:  # also TLS errors and timeouts: not a TLS client, or it has left
             _log.debug("a client was not greeted: %s", error)

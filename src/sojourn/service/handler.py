@@ -1,4 +1,4 @@
-"""The one object behind every protocol: what is asked of it, it does or refuses."""
+"""The one object behind every protocol: it carries out each request or refuses it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A request that got no answer, in the words that its client read."""
+    """A failed request, with the message that its client received."""
 
     at: float
     model: str
@@ -36,22 +36,22 @@ class Failure:
 
 
 class Handler:
-    """Answers for all models of a catalogue, on the server's loop. It lives as long as that."""
+    """Handles requests for all models of a catalogue, on the server's loop and for its lifetime."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         self._queues: dict[tuple[str, int], ModelQueue] = {}
-        self._leaving: list[ModelQueue] = []  # others have taken their places
+        self._leaving: list[ModelQueue] = []  # replaced, but not idle yet
         self._operations: set[asyncio.Future[Any]] = set()
         self.is_stopping = False
-        self.failures: deque[Failure] = deque(maxlen=256)  # the last ones
+        self.failures: deque[Failure] = deque(maxlen=256)  # the latest
 
     async def infer(self, inference: Inference) -> Answer:
         """Run one request; raises Refused and nothing else."""
         try:
             served = self.catalogue.resolve(inference.model)
             outputs = await self._queue(served).run(inference)
-        except Refused as error:  # see `refusing`, which is too slow here
+        except Refused as error:  # like `refusing`, which is too slow here
             self._note(inference.model, error)
             raise
         except Exception as error:
@@ -69,10 +69,10 @@ class Handler:
         before = self._queues.get((served.name, served.version))
         if before is not None and before.served is served and before.rules is served.options:
             return before
-        # One that came back after it was unloaded, or whose rules were changed, is another, under
-        # the same number.
+        # A version that was loaded again, or whose rules changed, needs a new queue under the same
+        # number.
         queue = ModelQueue(self.catalogue, served)
-        if before is None:  # of versions that are long gone nothing is kept: there may be very many
+        if before is None:  # forget versions removed long ago: there may be very many
             self._queues = {
                 key: one
                 for key, one in self._queues.items()
@@ -87,14 +87,14 @@ class Handler:
     async def signature(
         self, ref: ModelRef, name: str | None = None, deadline: float | None = None
     ) -> tuple[CallSignature, float | None]:
-        """One signature of a model: the one that is named, or the model's own choice. Also by when
-        the request that needs it must be answered: the model may be opened to know it."""
+        """Return one signature of a model, the named one or the model's default, and the deadline
+        of the request that needs it: opening the model to read the signature may take time."""
         try:
             with refusing():
                 served = self.catalogue.resolve(ref)
                 try:
                     return await self._signature(served, name, deadline)
-                except Exception as error:  # the request ends here, before `infer`
+                except Exception as error:  # the request fails here, before `infer`
                     self._queue(served).note_failure(error)
                     raise
         except Refused as refused:
@@ -111,18 +111,19 @@ class Handler:
         return await queue.signature(name, deadline), deadline
 
     async def metadata(self, ref: ModelRef, deadline: float | None = None) -> ModelMetadata:
-        """What a model takes and gives. It may be opened to know it, which ends by the deadline."""
+        """Return a model's inputs and outputs. The model may be opened for that, by the
+        deadline."""
         with refusing():
             served = self.catalogue.resolve(ref)
             await self._signature(served, None, deadline)
             return self.catalogue.metadata(served)
 
     def statuses(self, name: str | None = None) -> tuple[VersionStatus, ...]:
-        """Where each version stands; Refused if there is no such model."""
+        """Return the status of each version; raises Refused if no such model exists."""
         return self.catalogue.statuses(name)
 
     def is_ready(self, ref: ModelRef | None = None) -> bool:
-        """Whether the server, or this model, takes requests."""
+        """Whether the server, or this model, accepts requests."""
         if self.is_stopping or not self.catalogue.is_open:
             return False
         if ref is None:
@@ -133,15 +134,15 @@ class Handler:
             return False
 
     def statistics(self, name: str | None = None) -> tuple[ModelStatistics, ...]:
-        """What each version has done so far, those included that left not long ago."""
+        """Return the statistics of each version so far, including recently removed ones."""
         found = [queue for (model, _), queue in self._queues.items() if name in (None, model)]
         for queue in found:
             queue.statistics.waiting = queue.waiting
         return tuple(queue.statistics for queue in found)
 
     def statistics_of(self, ref: ModelRef | None) -> list[ModelStatistics]:
-        """What one model has done, or all have, those that nobody has asked yet included. Refused
-        if there is no such one."""
+        """Return the statistics of one model or of all, including versions without requests so far.
+        Raises Refused if no such model exists."""
         name, version = (None, None) if ref is None else (ref.name, ref.version)
         known = {(one.name, one.version): one for one in self.statistics(name)}
         for one in self.statuses(name):
@@ -150,22 +151,23 @@ class Handler:
                 known.setdefault(key, ModelStatistics(*key))
         chosen = [one for one in known.values() if version in (None, one.version)]
         if ref is not None and not chosen:
-            self.catalogue.resolve(ref)  # says why
+            self.catalogue.resolve(ref)  # raises Refused with the reason
         return chosen
 
-    # Operations come to their end, also if the client that asked for one leaves meanwhile: else a
-    # model would stay half loaded for ever.
+    # An operation is completed even if the client that requested it leaves: otherwise a model could
+    # stay half loaded forever.
 
     async def load(self, name: str, *, version: int | None = None) -> None:
-        """Have a model in service and loaded."""
+        """Bring a model into service and load it."""
         await self.finish(self.catalogue.load(name, version=version))
 
     async def unload(self, name: str, *, version: int | None = None) -> tuple[Receipt, ...]:
-        """Take a model out of service; returns when its memory is back."""
+        """Take a model out of service; returns when its memory is freed."""
         return await self.finish(self.catalogue.unload(name, version=version))
 
     def in_service(self, name: str, version: int | None = None) -> list[Served]:
-        """The versions in service, or the one that is named. Refused if there are none."""
+        """Return the versions in service, or the named one. Raises Refused if none is in
+        service."""
         found: list[int | None] = [
             one.version
             for one in self.statuses(name)
@@ -174,7 +176,8 @@ class Handler:
         return [self.catalogue.find(ModelRef(name, number)) for number in found or [version]]
 
     async def evict(self, name: str, version: int | None = None) -> bool:
-        """Give the memory of a model back; it stays in service. False if it is in use for long."""
+        """Free the memory of a model; it stays in service. False if it stays in use for too
+        long."""
         evict = self.catalogue.pool.evict
         with refusing():
             return all(
@@ -187,17 +190,17 @@ class Handler:
             )
 
     def pin(self, name: str, pinned: bool, version: int | None = None) -> None:
-        """Never close a model to make room for others, or again."""
+        """Set whether a model is pinned: never closed to make room for others."""
         with refusing():
             for one in self.in_service(name, version):
                 self.catalogue.pool.pin(one.pool_name, pinned, version=one.version)
 
     async def reload(self, entries: Mapping[str, ModelRules]) -> None:
-        """Serve these models instead, by these rules."""
+        """Replace the served models and their rules."""
         await self.finish(self.catalogue.reload(entries))
 
     async def serve_only(self, wanted: Mapping[str, ModelRules]) -> None:
-        """Have these models loaded, by these rules, and no other of the server's."""
+        """Load these models, by these rules, and unload all others of the server."""
         await self.finish(self._serve_only(wanted))
 
     async def _serve_only(self, wanted: Mapping[str, ModelRules]) -> None:
@@ -209,7 +212,8 @@ class Handler:
                 await self.catalogue.unload(name)
 
     async def finish(self, operation: Awaitable[T]) -> T:
-        """What comes of an operation, for a client that may leave before its end."""
+        """Return the result of an operation, which is completed even if the client leaves before
+        its end."""
         task = asyncio.ensure_future(operation)
         self._operations.add(task)
         task.add_done_callback(self._operations.discard)
@@ -217,7 +221,7 @@ class Handler:
             return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Cut off what is under way."""
+        """Cancel all operations and requests under way."""
         for task in self._operations:
             task.cancel()
         if self._operations:

@@ -1,4 +1,4 @@
-"""What is asked of a model, and what it answers: the same for every protocol."""
+"""Requests to a model and their answers: the same for every protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sojourn.service.rules import parse_duration
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model as a request names it: the latest version unless it names one, or a label."""
+    """A model as a request names it: the latest version unless a version or a label is given."""
 
     name: str
     version: int | None = None
@@ -32,25 +32,26 @@ class Inference:
 
     model: ModelRef
     inputs: Mapping[str, np.ndarray]
-    outputs: tuple[str, ...] | None = None  # all, unless named
-    signature: str | None = None  # the model's own choice, unless named
-    deadline: float | None = None  # by time.monotonic(); too late is not run
+    outputs: tuple[str, ...] | None = None  # None: all
+    signature: str | None = None  # None: the model's default
+    deadline: float | None = None  # by time.monotonic(); a request past it is not run
     request_id: str = ""
-    keep_alive: float | None = None  # seconds the model stays after it; negative: for ever
+    keep_alive: float | None = None  # seconds the model stays after it; negative: forever
 
 
 @dataclass(slots=True)
 class Answer:
-    """What the model gave, and which version and signature of it."""
+    """The model's outputs, with the version and signature that were used."""
 
     model: str
     version: int
     outputs: Mapping[str, np.ndarray] = field(default_factory=dict)
-    signature: str = ""  # by which it was asked
+    signature: str = ""  # the signature of the request
 
 
 def as_array(value: Any) -> np.ndarray:
-    """One output of a model. Of a single string numpy would drop the zeros at its end."""
+    """Return one output of a model as an array. From a single string numpy would drop the trailing
+    zeros."""
     if isinstance(value, np.ndarray):
         return value
     if not isinstance(value, bytes | str):
@@ -60,14 +61,14 @@ def as_array(value: Any) -> np.ndarray:
     return array
 
 
-# A client that asks for these wants another answer than it would get. Other parameters are hints.
+# A client that sends these expects an answer that it would not get. Other parameters are hints.
 _NOT_OFFERED = ("sequence_id", "sequence_start", "sequence_end", "classification")
 _NOT_OFFERED_OF_TENSORS = ("classification", "shared_memory_region")
 
 
 def check_parameters(given: Mapping[str, object], tensor: str = "") -> None:
-    """Raise Refused if a KServe request asks for something that is not offered here, by its own
-    parameters or by those of an input or output: `tensor` says which one."""
+    """Raise Refused if a KServe request asks for a feature that is not offered here, in its own
+    parameters or in those of the input or output named by `tensor`."""
     for name in _NOT_OFFERED_OF_TENSORS if tensor else _NOT_OFFERED:
         if given.get(name):
             of = f"{tensor}: " if tensor else ""
@@ -75,7 +76,7 @@ def check_parameters(given: Mapping[str, object], tensor: str = "") -> None:
 
 
 def keep_alive_of(given: object) -> float | None:
-    """A client's `keep_alive`, if it has sent one: seconds, or a duration such as "5m"."""
+    """Parse a client's `keep_alive`, if it has sent one: seconds, or a duration such as "5m"."""
     if given is None:
         return None
     try:

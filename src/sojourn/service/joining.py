@@ -1,4 +1,4 @@
-"""A step for several requests: their rows go in together, and each gets its own back."""
+"""One step for several requests: their rows are joined, and each request gets its own rows back."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from sojourn.values.rows import Rows
 
 
 class NoRows(Exception):
-    """Joined requests got something else than each alone: the first dimension is no batch."""
+    """Joined requests do not get the answers of separate ones: the first dimension is not a
+    batch."""
 
 
 def feeds_of(target: Target, requests: Sequence[list[np.ndarray]]) -> dict[str, Any]:
-    """What to feed for the arrays of these requests."""
+    """Return the feeds for the arrays of these requests."""
     if len(requests) == 1:
         return dict(zip(target.feeds, requests[0], strict=True))
     columns = zip(*requests, strict=True)
@@ -25,7 +26,7 @@ def feeds_of(target: Target, requests: Sequence[list[np.ndarray]]) -> dict[str, 
 
 
 def split(target: Target, values: Sequence[Any], sizes: Sequence[int]) -> list[Outputs]:
-    """The outputs of a joined step, to each request as many rows as it has sent."""
+    """Split the outputs of a joined step: each request gets as many rows as it has sent."""
     rows = sum(sizes)
     if any(np.ndim(value) == 0 or len(value) != rows for value in values):
         raise NoRows

@@ -1,6 +1,6 @@
-"""What KServe's protocol tells of a server and its models, as plain values.
+"""What the KServe protocol reports about a server and its models, as plain values.
 
-By HTTP they are sent as JSON, by gRPC as messages whose fields have the same names.
+HTTP sends the values as JSON, gRPC as messages whose fields have the same names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SERVER = {
 
 
 def metadata(of: ModelMetadata) -> dict[str, Any]:
-    """What a model takes and gives."""
+    """Return the metadata of a model: its inputs and outputs."""
     return {
         "name": of.name,
         "versions": [str(version) for version in of.versions],
@@ -33,12 +33,12 @@ def metadata(of: ModelMetadata) -> dict[str, Any]:
 
 
 def config(of: ModelMetadata) -> dict[str, Any]:
-    """The same, as Triton has it."""
+    """Return the same metadata in Triton's form."""
     return {
         "name": of.name,
         "platform": of.platform,
         "backend": of.engine,
-        # Shapes have all their dimensions, the batch's among them.
+        # 0: the shapes below include the batch dimension.
         "max_batch_size": 0,
         "input": _config_tensors(of.usual.inputs),
         "output": _config_tensors(of.usual.outputs),
@@ -46,7 +46,7 @@ def config(of: ModelMetadata) -> dict[str, Any]:
 
 
 def index(statuses: Iterable[VersionStatus], only_ready: bool) -> list[dict[str, str]]:
-    """Every version and its state, or those that are ready."""
+    """Return every version, or only the ready ones, with its state."""
     return [
         {
             "name": status.name,
@@ -60,7 +60,7 @@ def index(statuses: Iterable[VersionStatus], only_ready: bool) -> list[dict[str,
 
 
 def statistics(of: ModelStatistics) -> dict[str, Any]:
-    """What one version has done."""
+    """Return the statistics of one version."""
 
     def times(count: int, seconds: float) -> dict[str, int]:
         return {"count": count, "ns": round(seconds * 1e9)}

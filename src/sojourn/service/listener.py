@@ -1,4 +1,4 @@
-"""What every door does: it listens, keeps its connections in bounds, and lets them end."""
+"""What all listeners share: accept connections, limit their number, and drain them at the end."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Client(Protocol):
     """A connection."""
 
     def look(self, now: float) -> None:
-        """Cut the client off if it takes too long."""
+        """Disconnect the client if it is too slow."""
 
     def drain(self) -> None:
-        """Leave when what has begun is answered."""
+        """Close once the requests that have begun are answered."""
 
     def abort(self) -> None:
-        """End now."""
+        """Close the connection at once."""
 
     @property
     def unread_bytes(self) -> int:
-        """Of answers that the client has not taken yet."""
+        """Bytes of answers that the client has not read yet."""
 
 
 C = TypeVar("C", bound=Client)
@@ -48,7 +48,7 @@ class Listener(Generic[C]):
         connection: Callable[[], C],
         look: Callable[[float], None] | None = None,
     ) -> None:
-        """`connection` makes one; `look` is called whenever time is looked at."""
+        """`connection` creates a connection; `look` is called at each periodic check."""
         self._address = address
         self._common = common
         self._tls = tls
@@ -60,7 +60,7 @@ class Listener(Generic[C]):
         self._everybody_left: asyncio.Event | None = None
 
     async def start(self) -> str:
-        """Listen; returns the address, with the port that was picked."""
+        """Start listening; return the address, with the port that was picked."""
         bound = listening(self._address)
         try:
             if self._tls is None:
@@ -79,12 +79,12 @@ class Listener(Generic[C]):
         return name_of(bound)
 
     async def stop(self, grace: float) -> None:
-        """Take no more requests, and give those that are under way `grace` seconds."""
+        """Accept no more requests, and give those under way `grace` seconds."""
         if self._server is None:
             return
-        await asyncio.sleep(0)  # those who have connected already are let in
+        await asyncio.sleep(0)  # accept the clients that have already connected
         self._server.close()
-        if self._everybody_left is None:  # else it is being stopped, and may be in less time
+        if self._everybody_left is None:  # else a stop with a longer grace may be under way
             self._everybody_left = asyncio.Event()
         for connection in list(self.connections):
             connection.drain()
@@ -102,7 +102,7 @@ class Listener(Generic[C]):
             self._looking.cancel()
 
     def _has_room(self, greeted: int) -> bool:
-        """Whether one more may come, beside those who are greeted."""
+        """Whether one more client fits, beside the handshakes under way."""
         return len(self.connections) + greeted < self._common.limits.connections
 
     async def _greet(self, client: socket.socket) -> None:
@@ -114,12 +114,13 @@ class Listener(Generic[C]):
         )
 
     def welcome(self, connection: C) -> bool:
-        """A client has come. Whether there is room for it; if not, it is to leave."""
+        """Register a new connection. Returns whether there is room for it; if not, it must
+        close."""
         self.connections.add(connection)
         return len(self.connections) <= self._common.limits.connections
 
     def left(self, connection: C) -> None:
-        """A client has gone."""
+        """Remove a connection that has closed."""
         self.connections.discard(connection)
         if self._everybody_left is not None and not self.connections:
             self._everybody_left.set()

@@ -1,9 +1,9 @@
-"""The lives of models: brought into service, replaced by other versions, taken out again.
+"""The life cycle of models: brought into service, replaced by other versions, taken out again.
 
-One operation on a model at a time; requests never wait for these, they go by what is in service at
-the moment. A version takes over when it has been opened and run, and the one before leaves when no
-request has it any more. If the new one fails, the one before serves on; where that may pass, the
-new one is tried again.
+Operations on a model run one at a time. Requests never wait for them: they use what is in service
+at the moment. A new version takes over once it has been opened and run, and the previous version is
+removed once no request uses it. If the new version fails, the previous one stays in service; if the
+failure may be temporary, the new version is retried.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from sojourn.session.session import Usable
 from sojourn.values import Place, Receipt, format_seconds
 
 _log = logging.getLogger("sojourn.service")
-DRAIN_SECONDS = 30.0  # for requests that still have a version which leaves
-KEPT_VERSIONS = 8  # that have left, for their status
-RETRY_SECONDS = 1.0  # after the first failure that may pass; each time twice as long ...
+DRAIN_SECONDS = 30.0  # for requests that still use a version being retired
+KEPT_VERSIONS = 8  # retired versions whose status is kept
+RETRY_SECONDS = 1.0  # after the first temporary failure; doubled each time ...
 LONGEST_RETRY_SECONDS = 60.0  # ... up to this
 _MAY_PASS = (Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED)
 
 
 class Lives:
-    """What happens to the models of one pool."""
+    """The life cycle of the models of one pool."""
 
     def __init__(self, pool: Backend, place: Place) -> None:
         self.pool = pool
         self._driver = pool._driver
         self._place = place
-        self._by_key: dict[str, Served] = {}  # as the pool calls them
-        self.second_names: set[str] = set()  # of models in the pool that are known by another
+        self._by_key: dict[str, Served] = {}  # by the key that the pool uses
+        self.second_names: set[str] = set()  # pool names that differ from the model's name
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._changing: set[asyncio.Task[None]] = set()  # models that come, change or go
+        self._changing: set[asyncio.Task[None]] = set()  # models being added, changed or removed
 
     def own_name(self, pool_name: str) -> str:
-        """The name that clients know, of what the pool calls so."""
+        """Return the name that clients know for this name in the pool."""
         return pool_name.rpartition("#")[0] if pool_name in self.second_names else pool_name
 
     def _listen(self) -> None:
@@ -87,12 +87,12 @@ class Lives:
         again: Collection[int] = (),
         retried: Served | None = None,
     ) -> None:
-        """Have the versions in service that the rules choose, then let the others go.
+        """Bring the versions that the rules choose into service, then retire the others.
 
-        `there` are those that can be taken, all on the disk unless it is given. The files of those
-        in `again` are new: they are opened again, or once more if they have failed before. Where
-        somebody has asked for it, all that have failed are; or one that is `retried`, if nothing
-        has become of it meanwhile.
+        `there` are the available versions; by default, all on the disk. The versions in `again`
+        have new files: they are opened again, also if they have failed before. A request by an
+        operator (`is_asked`) opens all failed versions again; `retried` opens that one version
+        again, unless its state has changed meanwhile.
         """
         async with model.lock:
             if model.is_out and not is_asked:
@@ -110,7 +110,7 @@ class Lives:
                     self._try_again(model, 1)
                     return
             model.there = there
-            if version is not None and version not in there:  # or not any more
+            if version is not None and version not in there:  # never there, or not any more
                 raise not_found(ModelRef(model.name, version), None, True)
             model.is_out = False
             chosen = tuple(there) if model.is_pools else model.rules.chosen(there)
@@ -139,7 +139,8 @@ class Lives:
             raise failures[0]
 
     def _try_again(self, model: Model, version: int) -> None:
-        """Later, what has failed for a reason that may pass: others may have left by then."""
+        """Schedule another attempt after a temporary failure: other models may have freed memory by
+        then."""
         served = model.known.get(version)
         if served is None or model.is_pools:
             return
@@ -155,7 +156,8 @@ class Lives:
             await self._bring_up(model, retried=served)
 
     async def _look_for_versions(self, model: Model) -> Mapping[int, str] | None:
-        """Every version on the disk, or None if that cannot be told, which the status says."""
+        """Return every version on the disk, or None if the disk cannot be read; the status then
+        says so."""
         try:
             return await asyncio.to_thread(folders.versions_at, model.rules.path)
         except OSError as error:
@@ -167,7 +169,8 @@ class Lives:
             return None
 
     def _forget_old(self, model: Model, there: Collection[int]) -> None:
-        """Versions that are not on the disk any more, and never served or left long ago."""
+        """Forget versions that are no longer on the disk and never served or were retired long
+        ago."""
         ended = [s for _, s in sorted(model.known.items()) if s.state is VersionState.END]
         gone = [s for s in ended if s.version not in there]
         left = [s.version for s in gone if s.generation]
@@ -178,7 +181,7 @@ class Lives:
     async def _ensure(
         self, model: Model, version: int, path: str, must_load: bool, is_changed: bool
     ) -> None:
-        """Have one version in service, by the rules and from the files as they are now."""
+        """Bring one version into service, with the current rules and files."""
         rules = model.rules
         before = model.known.get(version)
         if before is not None and before.state is VersionState.AVAILABLE:
@@ -207,8 +210,8 @@ class Lives:
         await self._retire(model, before, "it was opened again")
 
     async def _open(self, model: Model, served: Served, must_load: bool) -> None:
-        """Bring one version into service; where it must be loaded first, requests that come
-        meanwhile get the others."""
+        """Bring one version into service; if it must be loaded first, requests that arrive
+        meanwhile get the other versions."""
         is_new = served.state is VersionState.START
         began = clock()
         try:
@@ -236,7 +239,8 @@ class Lives:
             model.settle()
 
     def _register(self, served: Served) -> None:
-        """Make a version known to the pool. Reads files, so not on the loop's thread."""
+        """Register a version with the pool. Reads files, so it must not run on the loop's
+        thread."""
         rules = served.options
         options = self._options(rules)
         if not rules.names_tensors and is_quickly_read(served.path):
@@ -250,8 +254,8 @@ class Lives:
         return rules.for_pool()
 
     def _free_name(self, served: Served) -> str:
-        """Its own, unless the one before still serves, or its last request does: then a second
-        name, which is used again and again."""
+        """Return the model's own name, unless the previous registration still serves or finishes
+        its last request: then a second name. Second names are reused."""
         if key_of(served.name, served.version) not in self._by_key:
             return served.name
         models = {(model.name, model.version) for model in self.pool.stats().models}
@@ -265,12 +269,12 @@ class Lives:
         return name
 
     def _unregister(self, served: Served) -> None:
-        with contextlib.suppress(ModelError):  # it was never registered
+        with contextlib.suppress(ModelError):  # the version was never registered
             self.pool.unregister(served.pool_name, version=served.version)
 
     async def _load(self, served: Served) -> None:
-        """Open it, and run it once."""
-        if served.options.pinned:  # it is meant to be there whole
+        """Open a version and run it once."""
+        if served.options.pinned:  # a pinned model should have all its copies
             await aside(lambda: self.pool.preload(served.pool_name, version=served.version))
         async with self._lease(served) as session:
             served.engine = session.engine
@@ -287,8 +291,8 @@ class Lives:
         return self.pool._leasing(served.pool_name, served.version, timeout, self._place)
 
     async def _retire(self, model: Model, served: Served, why: str) -> tuple[Receipt, ...]:
-        """Take a version out of service: requests by name get another from now on, those that
-        have it are answered, and its copies are closed."""
+        """Take a version out of service: new requests by name get another version, requests that
+        use it are answered, and its copies are closed."""
         if served.state is not VersionState.AVAILABLE:
             return ()
         served.state, served.left_because = VersionState.UNLOADING, why
@@ -303,10 +307,10 @@ class Lives:
         events.emit("model.retired", served.name, version=served.version, why=why)
         return tuple(served.receipts)
 
-    # -- what the pool tells --------------------------------------------------------------------
+    # -- receipts from the pool -----------------------------------------------------------------
 
     def _has_receipt(self, key: str, receipt: Receipt) -> None:
-        """A copy has left, for whatever reason. On a thread of the pool."""
+        """A copy was closed, for any reason. Called on a thread of the pool."""
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -322,6 +326,6 @@ class Lives:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether a version that failed by this may come up by itself: nothing says that it is to
-    blame for it."""
+    """Whether a retry may succeed after this error: it does not indicate that the version itself is
+    at fault."""
     return isinstance(error, OSError) or refusal(error).status in _MAY_PASS

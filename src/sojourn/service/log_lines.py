@@ -1,4 +1,5 @@
-"""A server's log: to standard error, and its last lines kept in memory for `sojourn logs`."""
+"""A server's log: written to standard error, with the last lines kept in memory for `sojourn
+logs`."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ from sojourn.service.access_log import timestamp
 from sojourn.service.settings import Settings
 
 KEPT_LINES = 2000
-_MOST_BEHIND = 1000  # lines that a slow reader may be behind before it misses some
+_MOST_BEHIND = 1000  # lines that a slow follower may lag behind before it misses some
 
 
 class LogLines(logging.Handler):
-    """Keeps what is logged, and passes it on to those who follow. Any thread may log."""
+    """Keeps the latest log lines and passes new ones to followers. Any thread may log."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._loop: asyncio.AbstractEventLoop | None = None  # of those who follow
+        self._loop: asyncio.AbstractEventLoop | None = None  # the followers' loop
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._followers: set[asyncio.Queue[str | None]] = set()
         self._is_over = False
@@ -36,18 +37,17 @@ class LogLines(logging.Handler):
                 self._loop.call_soon_threadsafe(self._pass_on, line)
 
     def end_following(self) -> None:
-        """Let those who follow read what there is, and no more, also those who come to follow
-        from now on: the server stops."""
+        """End every follower, present or future, after the lines that exist: the server stops."""
         self._is_over = True
         self._pass_on(None)
 
     def last(self, count: int) -> list[str]:
-        """The last so many lines."""
+        """Return the last `count` lines."""
         lines = list(self._lines)
         return lines[max(0, len(lines) - count) :]
 
     async def follow(self, count: int) -> AsyncIterator[str]:
-        """The last lines, then every new one, until the reader goes."""
+        """Yield the last lines, then every new one, until the reader stops."""
         self._loop = asyncio.get_running_loop()
         queue: asyncio.Queue[str | None] = asyncio.Queue(_MOST_BEHIND)
         self._followers.add(queue)
@@ -67,8 +67,9 @@ class LogLines(logging.Handler):
 
 
 class _Form(logging.Formatter):
-    """A line without the place in the code: in a server that is always our own. Names and the last
-    words of models are not trusted: they cannot fake a line, for only the first is not indented."""
+    """A log line without its place in the code, which in a server is always our own. Names and the
+    last output of models are not trusted; they cannot fake a line, because every line of a message
+    but the first is indented."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -87,7 +88,7 @@ class _Form(logging.Formatter):
 
 
 class _ToStandardError(logging.StreamHandler[Any]):
-    """To what is standard error now: while models load in a terminal, something is above it."""
+    """Writes to the current standard error: it is replaced while models load in a terminal."""
 
     @property
     def stream(self) -> Any:

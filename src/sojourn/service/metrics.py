@@ -1,6 +1,6 @@
 """The numbers of a server in Prometheus's text format: its requests, then those of its models.
 
-Requests are counted as they are answered. Everything else is asked for when a scrape comes.
+Requests are counted as they are answered. Everything else is read when a scrape arrives.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from sojourn.session.metrics import STEP_SECONDS, Family, Sample, histogram
 
 
 class RequestCounts:
-    """How many requests there were, and how long they took. One writer: the server's loop."""
+    """Counts and durations of requests. One writer: the server's loop."""
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:
-        # Names come from requests, and whoever can send one could send millions of names.
+        # Names come from requests, and a client could send millions of different names.
         self._is_known = is_known
         self._answers: dict[tuple[str, str, int], _Answers] = {}  # by model, protocol and code
 
@@ -31,7 +31,7 @@ class RequestCounts:
         received_bytes: int = 0,
         sent_bytes: int = 0,
     ) -> None:
-        """One request was answered with this code."""
+        """Count one request that was answered with this code."""
         answers = self._answers.get((model, protocol, code))
         if answers is None:
             if model and not self._is_known(model):
@@ -44,7 +44,7 @@ class RequestCounts:
         answers.sent += sent_bytes
 
     def families(self) -> Iterator[Family]:
-        """What Prometheus reads of it."""
+        """Yield the metric families of the requests."""
         by_code = sorted(self._answers.items())
         counts: list[Sample] = [
             ("", {"model": model, "protocol": protocol, "code": str(code)}, answers.count)
@@ -74,7 +74,7 @@ class RequestCounts:
 
 
 class _Answers:
-    """Requests of one kind that were answered, and the bytes of their bodies."""
+    """Counts, durations and body sizes of answered requests of one kind."""
 
     __slots__ = ("buckets", "count", "received", "seconds", "sent")
 
@@ -84,7 +84,7 @@ class _Answers:
         self.buckets = [0] * BUCKETS
 
     def include(self, others: _Answers) -> None:
-        """Count these, too."""
+        """Add another's counts."""
         self.seconds += others.seconds
         self.received += others.received
         self.sent += others.sent
@@ -92,7 +92,7 @@ class _Answers:
 
 
 def families_of_models(handler: Handler) -> Iterator[Family]:
-    """What Prometheus reads of the models that are served. Ask on the server's loop."""
+    """Yield the metric families of the served models. Call it on the server's loop."""
     outcomes: list[Sample] = []
     batches: list[Sample] = []
     sums: dict[str, list[Sample]] = {name: [] for name in _SUMS}

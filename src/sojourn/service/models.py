@@ -1,6 +1,6 @@
-"""The models that a server has, by name: which versions of each there are, and who gets which.
+"""The models of a server, by name: which versions of each exist, and which one a request gets.
 
-Nothing is opened or closed here: it is noted what others have done.
+Nothing is opened or closed here: this module only records what others have done.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ class Model:
     def __init__(self, name: str, rules: ModelRules) -> None:
         self.name = name
         self.rules = rules
-        self.labels: Mapping[str, int] = rules.labels  # the versions that requests get by these
+        self.labels: Mapping[str, int] = rules.labels  # label to the version that requests get
         self.known: dict[int, Served] = {}
-        self.there: Mapping[int, str] = {}  # the versions that could be taken at the last look
-        self.failures: Counter[int] = Counter()  # of each version in a row, that may pass
+        self.there: Mapping[int, str] = {}  # the versions found at the last look
+        self.failures: Counter[int] = Counter()  # temporary ones in a row, by version
         self.lock = asyncio.Lock()  # one operation at a time
         self.latest: Served | None = None
         self.is_out = False  # unloaded by request, and not loaded since
-        self.is_wanted = True  # its files are there, or its configuration has it
+        self.is_wanted = True  # its files exist, or the configuration names it
 
     @property
     def is_pools(self) -> bool:
-        """Whether it is registered in the pool by somebody else."""
+        """Whether the model was registered in the pool directly, not by this server."""
         return not self.rules.path
 
     def available(self) -> dict[int, Served]:
         return {v: s for v, s in self.known.items() if s.state is VersionState.AVAILABLE}
 
     def is_available(self, latest: Hashable) -> bool:
-        """Whether this registration is of its latest version, and in service."""
+        """Whether this registration is that of the latest version, in service."""
         served = self.latest
         return (
             served is not None
@@ -49,14 +49,14 @@ class Model:
         )
 
     def find(self, ref: ModelRef) -> Served | None:
-        """The version that a request gets, if it is in service."""
+        """Return the version that a request gets, if it is in service."""
         if ref.version is None and ref.label is None:
             return self.latest
         version = versions.pick(self.available(), self.labels, ref.version, ref.label)
         return None if version is None else self.known[version]
 
     def was_unloaded(self, version: int) -> bool:
-        """Whether somebody has asked for this version to be out of service."""
+        """Whether this version was unloaded by request."""
         served = self.known.get(version)
         return served is not None and served.is_out
 
@@ -66,26 +66,27 @@ class Model:
         return served is not None and served.state is VersionState.END and bool(served.error)
 
     def settle(self) -> None:
-        """Something has changed: note which versions requests by name and by label get."""
+        """Recompute, after a change, which versions requests by name and by label get."""
         serving = self.available()
         self.latest = max(serving.values(), key=lambda s: s.version, default=None)
         self.labels = versions.moved(self.labels, self.rules.labels, serving)
 
     def follow(self, rules: ModelRules) -> None:
-        """Be served by these rules from now on."""
+        """Apply these rules from now on."""
         self.rules, self.is_wanted = rules, True
         self.settle()
 
 
 def not_found(ref: ModelRef, model: Model | None, is_started: bool) -> Refused:
-    """Why a request gets nothing. Before the server has started, models may yet come."""
+    """Return the refusal of a request for a model or version not in service. Before the server has
+    started, the model may still be on its way."""
     missing = f"Servable not found for request: {ref}"
     if model is not None and not model.known and not is_started:
         return Refused(Status.UNAVAILABLE, f"{ref.name} is being loaded", 1.0)
     if model is None or not model.known:
         return Refused(Status.NOT_FOUND, missing)
     if ref.label is not None and ref.label not in model.labels:
-        # As TensorFlow Serving has it, whose clients can tell it from a version that is not there.
+        # Like TensorFlow Serving, so that clients can distinguish it from a missing version.
         return invalid(f"Unrecognized servable version label: {ref.label[:100]}")
     version = ref.version if ref.label is None else model.labels[ref.label]
     served = model.known.get(max(model.known) if version is None else version)

@@ -1,4 +1,4 @@
-"""How a server process tells those who started it that it answers: systemd, and a file."""
+"""Notify those who started a server process that it is ready: systemd, and a ready file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_BYTES = 2**16
 
 
 def tell_systemd(state: str) -> None:
-    """`READY=1` and the like, where systemd has started us and listens."""
+    """Send a state such as `READY=1` to systemd, if systemd started this process and listens."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
@@ -30,16 +30,17 @@ def tell_systemd(state: str) -> None:
 
 @contextlib.contextmanager
 def ready_file(path: str | None, facts: Mapping[str, Any]) -> Iterator[None]:
-    """A file that says where it answers, there as a whole or not at all, until the block ends.
+    """Create a file with the server's addresses, atomically, and remove it when the block ends.
 
-    What no server has written is not replaced, and what another has put there since stays.
+    A file that no server has written is not replaced, and a file that another server has put there
+    since is not removed.
     """
     if path is None:
         yield
         return
     _require_ready_file(path)
     fd, fresh = tempfile.mkstemp(prefix=".sojourn-ready-", dir=os.path.dirname(path) or ".")
-    with open(fd, "wb") as file:  # open until the end, so that no other gets its number
+    with open(fd, "wb") as file:  # stays open, so that its inode is not reused
         try:
             file.write(msgspec.json.encode(facts) + b"\n")
             file.flush()
@@ -57,7 +58,7 @@ def ready_file(path: str | None, facts: Mapping[str, Any]) -> Iterator[None]:
 
 
 def remove_stale_ready_file(path: str | None) -> None:
-    """Remove what a server that was killed has left there, so that nobody takes it for ours."""
+    """Remove the ready file of a killed server, so that nobody mistakes it for ours."""
     if path is not None:
         facts = _require_ready_file(path)
         if facts is not None and facts.get("pid") not in {server.pid for server in running()}:
@@ -65,8 +66,9 @@ def remove_stale_ready_file(path: str | None) -> None:
 
 
 def _require_ready_file(path: str) -> dict[str, Any] | None:
-    """What a server that was killed has left, or nothing; raise if it is something else."""
-    os.stat(os.path.dirname(path) or ".")  # a folder that is not there is told by its name
+    """Return the facts that a server has left in the file, or None; raise if it is something
+    else."""
+    os.stat(os.path.dirname(path) or ".")  # a missing folder is reported by its name
     try:
         found = os.stat(path)
         if stat.S_ISREG(found.st_mode):

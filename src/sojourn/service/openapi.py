@@ -1,4 +1,4 @@
-"""The OpenAPI document of a server, made of its routes."""
+"""The OpenAPI document of a server, generated from its routes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ERROR = {"$ref": "#/components/responses/Error"}
 
 
 def document(router: Router) -> dict[str, Any]:
-    """What can be asked for, by OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 document of the routes."""
     paths: dict[str, dict[str, Any]] = {}
     taken: set[str] = set()
     for route in router.routes:
@@ -71,7 +71,7 @@ def _operation(route: Route, taken: set[str]) -> dict[str, Any]:
 
 
 def _identifier(route: Route, taken: set[str]) -> str:
-    """One that no other has: `/page` and `/page/` are made of the same words."""
+    """Return a unique operation id: `/page` and `/page/` consist of the same words."""
     name = "_".join([route.method.lower(), *re.findall(r"\w+", route.pattern)])
     while name in taken:
         name += "_"

@@ -1,4 +1,4 @@
-"""What a server needs to be run by others: who may ask, its numbers, its logs, its admin API."""
+"""What operators need of a server: access control, metrics, logs, the page and the admin API."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from sojourn.session.metrics import Family
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """How a server is run. What is None is not offered."""
+    """How a server is operated. A part that is None is not offered."""
 
     tokens: Tokens = field(default_factory=Tokens)
-    admin: bool | str = True  # or the address of a door of its own
+    admin: bool | str = True  # or the address of a separate listener
     access_log: str | None = None  # a file, or "-" for standard output
     tracer: Any = None  # of OpenTelemetry
     log: LogLines | None = None
     drain: Callable[[], None] | None = None
     reload: Callable[[], Awaitable[list[str]]] | None = None
-    page: bool = True  # for people, at /page/
-    page_hosts: tuple[str, ...] = ()  # names by which browsers may ask for it, besides our own
-    history: str | None = None  # a file that keeps over a restart what the page shows
-    cluster: Callable[[], Mapping[str, Any]] | None = None  # the `status` of one, for the page
+    page: bool = True  # the page for people, at /page/
+    page_hosts: tuple[str, ...] = ()  # host names accepted from browsers, besides our own
+    history: str | None = None  # a file that preserves the page's data over a restart
+    cluster: Callable[[], Mapping[str, Any]] | None = None  # a cluster's `status`, for the page
 
 
 class Operating:
-    """The parts, put together for one server. It lives until `close()`."""
+    """The operating parts of one server, until `close()`."""
 
     def __init__(self, handler: Handler, operation: Operation) -> None:
         if (reload := operation.reload) is not None:
@@ -70,7 +70,7 @@ class Operating:
             )
 
     def add_to(self, router: Router) -> None:
-        """Have its routes answered."""
+        """Add the routes of the operating parts."""
         self._operations().add_to(router)
         wanted = self._operation
         if self.page is not None:
@@ -80,8 +80,8 @@ class Operating:
         ).add_to(router)
 
     def split(self, router: Router) -> Router | None:
-        """Take what is for admins out of a router that has everything, if it is not to be there;
-        returns where it is then, if anywhere."""
+        """Remove the admin routes from the complete router, unless they are served there. Returns
+        the router of the separate admin listener, if one is configured."""
         if self._operation.admin is True:
             return None
         apart = router.split(Role.ADMIN)
@@ -96,17 +96,17 @@ class Operating:
         return Operations(self._handler, self._families)
 
     def open(self) -> None:
-        """The server starts."""
+        """Open the access log: the server starts."""
         if self._operation.access_log is not None:
             self.reports.log = AccessLog(self._operation.access_log)
 
     def drain(self) -> None:
-        """The server stops: those who follow the log must not hold it up."""
+        """End all followers of the log: the server stops, and they must not delay it."""
         if self._operation.log is not None:
             self._operation.log.end_following()
 
     def close(self) -> None:
-        """The server has stopped: write what is to be logged."""
+        """Write the rest of the access log: the server has stopped."""
         if self.reports.log is not None:
             self.reports.log.close()
             self.reports.log = None
@@ -136,7 +136,8 @@ class Operating:
 
 
 async def _reloaded(told: Awaitable[list[str]]) -> list[str]:
-    """What became of a configuration. Refused if it cannot be used: who asks for it must notice."""
+    """Return the result of a reload. Raises Refused if the configuration cannot be used, so that
+    the client that requested the reload notices."""
     lines = await told
     if is_unchanged(lines):
         raise Refused(Status.FAILED_PRECONDITION, "\n".join(lines))

@@ -1,8 +1,8 @@
-"""Whether the rows of requests depend on each other. Pure.
+"""Check whether the rows of requests depend on each other. Pure.
 
-That they do not is never believed but seen. A first dimension that is left open may as well be
-time, and then joined requests would get wrong answers in silence. So the answers of the first
-joined steps are compared with what the model says to a request alone.
+Independence is verified, never assumed: an open first dimension may also be time, and then joined
+requests would silently get wrong answers. So the answers of the first joined steps are compared
+with the model's answers to a request alone.
 """
 
 from __future__ import annotations
@@ -11,30 +11,32 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-PROOFS = 3  # comparisons that an input takes part in before it is trusted
-_MARKS = 64  # that are remembered of an input
+PROOFS = 3  # comparisons of an input before it is trusted
+_MARKS = 64  # marks remembered for each input
 _LARGE = 2**14  # bytes
-_LONGEST_PAUSE = 1024  # steps: it is never given up
-# Relative to the largest value: sums are taken in another order, but not of other rows.
+_LONGEST_PAUSE = 1024  # steps; comparing never stops completely
+# Relative to the largest value: a joined step may add up values in another order, but never values
+# of other rows.
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-3}
-_COARSE = 2e-2  # of shorter types
-_APART = 10  # tolerances between requests: less of a difference could be lost in the answers
+_COARSE = 2e-2  # of shorter floating-point types
+_APART = 10  # in tolerances: a smaller difference between requests could be lost in their answers
 
 Outputs = Mapping[str, np.ndarray]
 
 
 class Proof:
-    """What has been seen of one target, for as long as that lives.
+    """The evidence collected about one target, for the target's lifetime.
 
-    Requests that are alike prove nothing: with x - mean(x) over the rows they get the same together
-    as alone. So each input must have differed between neighbours, and those are compared. Until
-    then only a batch of what was compared before goes without a comparison, and others of a kind
-    that has shown nothing again and again: the longer it has not, the rarer they are compared.
+    Equal requests prove nothing: with x - mean(x) over the rows they get the same answers together
+    as alone. So each input must have differed between neighbours, and these neighbours are
+    compared. Until then only batches of values that were compared before skip the comparison, and
+    batches of a kind whose comparisons have repeatedly proved nothing: the more of these, the rarer
+    the next.
     """
 
     def __init__(self, inputs: int) -> None:
-        self._missing = dict.fromkeys(range(inputs), PROOFS)  # by input, while any are
-        self._alike: dict[int, set[Hashable]] = {}  # what all requests of a compared batch had
+        self._missing = dict.fromkeys(range(inputs), PROOFS)  # comparisons still missing, by input
+        self._alike: dict[int, set[Hashable]] = {}  # marks of batches that were compared
         self._pauses: dict[tuple[int, str], _Pause] = {}  # by input and kind
 
     @property
@@ -42,7 +44,8 @@ class Proof:
         return not self._missing
 
     def to_compare(self, requests: Sequence[list[np.ndarray]]) -> tuple[int, int] | None:
-        """Which two of a joined step must be compared, if any. To be asked once for each step."""
+        """Return the two requests of a joined step to compare, or None. Must be called once for
+        each step."""
         pauses = []
         for at in self._missing:
             mark = _mark(requests, at)
@@ -51,11 +54,11 @@ class Proof:
             if mark is None and (jumps := _jumps(requests, at)):
                 return jumps[0], jumps[-1] + 1
             pauses.append(self._pause(requests, at, mark))
-        is_due = [pause.is_over() for pause in pauses]  # each has seen a step
+        is_due = [pause.is_over() for pause in pauses]  # a list: every pause counts this step
         return (0, len(requests) - 1) if any(is_due) else None
 
     def add(self, requests: Sequence[list[np.ndarray]], compared: tuple[int, int]) -> None:
-        """These two of them got together what each gets alone."""
+        """Record that these two requests got the same answers together as alone."""
         first, last = compared
         for at in tuple(self._missing):
             mark = _mark(requests, at)
@@ -77,7 +80,8 @@ class Proof:
 
 
 class _Pause:
-    """Steps of one kind that go without a comparison, because those before have shown nothing."""
+    """Counts steps of one kind that skip the comparison, because earlier comparisons proved
+    nothing."""
 
     def __init__(self) -> None:
         self._compared = 0
@@ -93,15 +97,16 @@ class _Pause:
 
 
 def agree(alone: Outputs, joined: Outputs) -> bool:
-    """Whether a request got what it gets alone, but for rounding."""
+    """Whether the joined answer of a request equals its separate answer, except for rounding."""
     return all(
         _is_close(np.asarray(value), np.asarray(joined[name])) for name, value in alone.items()
     )
 
 
 def _mark(requests: Sequence[list[np.ndarray]], at: int) -> Hashable | None:
-    """The same for batches of the same, to remember it without holding it; None if requests differ.
-    Of what is one row many times only that row counts, and of what one value fills only that."""
+    """Return a mark of the value that all requests have for an input, or None if they differ. Equal
+    batches have equal marks; a mark does not hold the array. For one row repeated, only that row
+    counts, and for an array of one value only that value."""
     first = requests[0][at]
     row = first[:1]
     is_row = len(first) == 1 or bool((first == row).all())
@@ -121,12 +126,14 @@ def _mark(requests: Sequence[list[np.ndarray]], at: int) -> Hashable | None:
 
 
 def _values(array: np.ndarray) -> Hashable:
-    """What compares small arrays most quickly: it is done for each request of a batch."""
+    """Return the elements in the form that is fastest to compare: this runs for each request of a
+    batch."""
     return tuple(array.ravel().tolist()) if array.dtype.hasobject else array.tobytes()
 
 
 def _jumps(requests: Sequence[list[np.ndarray]], at: int) -> list[int]:
-    """Which requests differ from the next one by more than rounding, in the rows that all have."""
+    """Return which requests differ from the next one by more than rounding, in the rows that all
+    have."""
     rows = min(len(arrays[at]) for arrays in requests)
     values = np.stack([arrays[at][:rows].ravel() for arrays in requests])
     if values.dtype.kind not in "fcV":
@@ -143,7 +150,7 @@ def _jumps(requests: Sequence[list[np.ndarray]], at: int) -> list[int]:
 
 
 def _largest(values: np.ndarray) -> np.ndarray:
-    """Of each request, but for infinities."""
+    """Return the largest finite magnitude in each request."""
     sizes = np.abs(values)
     largest: np.ndarray = sizes.max(axis=1, initial=0, keepdims=True)
     if not np.isfinite(largest).all():

@@ -1,7 +1,7 @@
-"""The requests of one version of a model: they wait, go into steps, and get their own answers.
+"""The requests of one model version: they wait, are joined into steps, and get their own answers.
 
-A step belongs to the queue and not to the task of a request, unless that request is alone in it: a
-client that leaves takes nobody else's answer along.
+A step belongs to the queue and not to the task of a request, unless it has only that request: a
+client that leaves must not cancel the answers of others.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from sojourn.service.statistics import ModelStatistics
 from sojourn.service.targets import Target, Targets
 from sojourn.session.session import Usable
 
-# A request that meets so many others is in company, and so are the next ones: they let the loop go
-# round more often, because some of those that it handles meanwhile come this way (by gRPC they
-# trickle in). An idle loop goes round in a microsecond; one client, or two, wait for nobody.
+# A request that finds this many others in the queue is "in company", and so are the next few: they
+# yield to the loop more often, because more requests may arrive meanwhile that can be joined (over
+# gRPC they trickle in). An idle loop iterates in a microsecond; one client, or two, never wait.
 _COMPANY = 3
-_COMPANY_REMEMBERED = 8  # requests
+_COMPANY_REMEMBERED = 8  # requests after that one that count as in company
 _ROUNDS_IN_COMPANY = 60
-_HOLD_SECONDS = 0.05  # a lease is given back after this, so that the pool has its say
-_LONGEST_RETRY_SECONDS = 60.0  # others may have left by then
+_HOLD_SECONDS = 0.05  # a lease is returned after this, so that the pool can schedule others
+_LONGEST_RETRY_SECONDS = 60.0  # cap of the retry hint; others may have left by then
 clock = time.monotonic
 _log = logging.getLogger("sojourn.service")
 
 
 class _Full(Refused):
-    """As many requests wait as may."""
+    """The queue is full."""
 
 
 class ModelQueue:
-    """One version of a model, from its first request until it leaves."""
+    """The queue of one model version, from its first request until it is retired."""
 
     def __init__(self, catalogue: Catalogue, served: Served) -> None:
         self._catalogue = catalogue
@@ -55,11 +55,11 @@ class ModelQueue:
         self._width = catalogue.copies(served)
         self._timeout = rules.timeout_seconds
         self._joins = rules.max_batch > 1
-        self._busy = 0  # copies that we have
-        self._learning = 0  # requests that wait to know the signature
+        self._busy = 0  # copies that this queue has leased
+        self._learning = 0  # requests that wait for the signature
         self._inside = 0  # requests that wait or are under way
         self._company = 0  # requests that still count as being in company
-        self._is_gathering = False  # a request lets those that came in with it join it
+        self._is_gathering = False  # a request waits for concurrent ones to join it
         self._costs = Costs()
         self._line: Line[Ask] = Line(rules.max_batch, self._costs)
         self._targets = Targets()
@@ -68,21 +68,21 @@ class ModelQueue:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a copy, or to know the signature."""
+        """How many requests wait for a copy or for the signature."""
         return len(self._line) + self._learning
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
+        """Whether no request waits and no step is under way."""
         return not self._busy and not self.waiting
 
     # -- one request -----------------------------------------------------------------------------
 
     async def run(self, inference: Inference) -> Outputs:
-        """The outputs of one request."""
+        """Run one request and return its outputs."""
         arrived = clock()
         served, statistics = self.served, self.statistics
-        served.enter()  # the version stays in service until this one is answered
+        served.enter()  # the version stays open until this request is answered
         try:
             deadline = self.deadline(inference.deadline, arrived)
             target = self._targets.find(inference.signature, inference.outputs)
@@ -91,7 +91,7 @@ class ModelQueue:
                 target = self._targets.choose(call, inference.signature, inference.outputs)
             ask = Ask(target, target.arrays(inference.inputs), arrived, deadline)
             if not self._joins or not target.is_pure:
-                ask.key = None  # what steps change depends on how they are made up
+                ask.key = None  # state changed by a step depends on how requests are joined
             if inference.keep_alive is not None:
                 self._catalogue.keep(served, inference.keep_alive)
             outputs = await self._answered(ask)
@@ -106,8 +106,8 @@ class ModelQueue:
         return outputs
 
     def deadline(self, deadline: float | None, arrived: float) -> float | None:
-        """By when a request must be answered that has a `deadline` of its own. Refused if that is
-        over."""
+        """Return the effective deadline of a request with a `deadline` of its own. Raises Refused
+        if it has passed."""
         if self._timeout is not None:
             own = arrived + self._timeout
             deadline = own if deadline is None else min(deadline, own)
@@ -116,7 +116,8 @@ class ModelQueue:
         return deadline
 
     async def signature(self, name: str | None, deadline: float | None) -> CallSignature:
-        """What a request needs that is the first of its kind. Its model may be opened for it."""
+        """Return the signature, for the first request of its kind. The model may be opened for
+        it."""
         if self.waiting >= self._max_queue:
             raise self._full()
         self._learning += 1
@@ -126,7 +127,7 @@ class ModelQueue:
             self._learning -= 1
 
     def note_failure(self, error: Exception) -> None:
-        """A request has come to nothing. Each counts once, and for one reason."""
+        """Count a failed request. Each counts once, and for one reason."""
         statistics = self.statistics
         statistics.failed += 1
         if isinstance(error, _Full):
@@ -159,7 +160,7 @@ class ModelQueue:
                 loop = asyncio.get_running_loop()
                 timer = loop.call_later(max(0.0, ask.deadline - clock()), ask.expire)
             return await ask.future
-        except BaseException:  # its time is up, or its client has left: others take its place
+        except BaseException:  # it expired, or its client has left: make room for others
             self._line.drop(ask)
             raise
         finally:
@@ -170,8 +171,8 @@ class ModelQueue:
                 ask.future.cancel()
 
     async def _gather(self, ask: Ask) -> bool:
-        """Have what came in with a request go with it. True if it goes alone: its own task runs
-        it, on a copy that it has from now on."""
+        """Let requests that arrive together join one step. Returns True if the request is alone:
+        then its own task runs it, on a copy that is reserved for it here."""
         self._is_gathering = True
         try:
             for _ in range(_ROUNDS_IN_COMPANY if self._company and self._joins else 1):
@@ -196,7 +197,7 @@ class ModelQueue:
         return min(max(1.0, seconds), _LONGEST_RETRY_SECONDS)
 
     async def _alone(self, ask: Ask) -> Outputs:
-        """A request by itself, on its own task."""
+        """Run a single request on its own task."""
         try:
             while True:
                 session = None
@@ -211,15 +212,15 @@ class ModelQueue:
             self._go_on()
 
     def _may_repeat(self, ask: Ask, error: SessionBroken) -> bool:
-        """Whether a request whose worker died in its step is run once more: it can change
-        nothing, and was not run again before."""
+        """Whether to repeat a request whose worker died during its step: only if it is pure and was
+        not repeated before."""
         if ask.is_repeated or isinstance(error, OutOfMemory) or not ask.target.is_pure:
             return False
         ask.is_repeated = True
         self.statistics.repeated += 1
         return True
 
-    # -- many of them ----------------------------------------------------------------------------
+    # -- steps for several requests --------------------------------------------------------------
 
     def _start(self, batch: list[Ask]) -> None:
         self._busy += 1
@@ -228,15 +229,15 @@ class ModelQueue:
         task.add_done_callback(self._tasks.discard)
 
     def _go_on(self) -> None:
-        """A copy is free: what waits goes together."""
+        """Start steps for waiting requests while copies are free."""
         while self._busy < self._width and self._line:
             batch = self._line.take(Ask.is_wanted)
             if batch:
                 self._start(batch)
 
     async def _work(self, batch: list[Ask]) -> None:
-        """Run this batch, and what waits after it, on one copy at a time."""
-        again: deque[Ask] = deque()  # each alone: one of them is to blame
+        """Run this batch and then further waiting requests, on one copy at a time."""
+        again: deque[Ask] = deque()  # run one at a time: one of them caused the failure
         try:
             while batch:
                 session = None
@@ -244,20 +245,20 @@ class ModelQueue:
                     deadline = latest(batch)
                     async with self._catalogue.session(self.served, deadline) as session:
                         until = clock() + _HOLD_SECONDS
-                        # Opening it may have taken too long for some, or for all.
+                        # Opening the session may have taken too long for some requests, or for all.
                         batch = [ask for ask in batch if ask.is_wanted()] or self._next(again)
                         while batch and clock() < until:
                             await self._settle(session, batch, again)
                             batch = self._next(again)
                 except Exception as error:
-                    if session is None:  # it cannot be had: that is nobody's fault among them
+                    if session is None:  # no session was available: no request is to blame
                         for ask in batch:
                             ask.fail(error)
                     else:
                         self._sort_out(batch, error, again)
                     batch = self._next(again)
         finally:
-            for ask in (*batch, *again):  # the server stops
+            for ask in (*batch, *again):  # the server is being stopped
                 ask.fail(_stopping())
             self._busy -= 1
             self._go_on()
@@ -270,7 +271,8 @@ class ModelQueue:
         return self._line.take(Ask.is_wanted)
 
     async def _settle(self, session: Usable, batch: list[Ask], again: deque[Ask]) -> None:
-        """Give each its own answer, or its own error. Raises if the worker has died."""
+        """Run a batch and give each request its answer or its error. Raises if the worker has
+        died."""
         try:
             answers = await self._step(session, batch)
         except SessionBroken:
@@ -283,7 +285,7 @@ class ModelQueue:
                 ask.future.set_result(answer)
 
     def _sort_out(self, batch: list[Ask], error: Exception, again: deque[Ask]) -> None:
-        """The step has failed: what was joined is run one by one, if that can change nothing."""
+        """Handle a failed step: joined requests are run again one by one, if they are pure."""
         if isinstance(error, SessionBroken):
             for ask in batch:
                 if self._may_repeat(ask, error):
@@ -291,7 +293,7 @@ class ModelQueue:
                 else:
                     ask.fail(error)
         elif len(batch) > 1 and not isinstance(error, Refused):
-            again.extend(batch)  # only pure ones are joined
+            again.extend(batch)  # only pure requests are joined
         else:
             for ask in batch:
                 ask.fail(error)
@@ -304,7 +306,7 @@ class ModelQueue:
         sizes = [ask.rows for ask in batch]
         rows = sum(sizes)
         if len(batch) > 1 and not target.has_rows:
-            raise NoRows  # that was found while they waited
+            raise NoRows  # discovered while they waited
         requests = [ask.arrays for ask in batch]
         feeds = feeds_of(target, requests)
         deadline = latest(batch)
@@ -319,7 +321,7 @@ class ModelQueue:
         if target.is_pure is None:
             rules = self.served.options
             target.is_pure = rules.pure or session.changes_nothing(target.fetches, feeds)
-            if target.is_pure and self._joins:  # what came before that was known goes together too
+            if target.is_pure and self._joins:  # now earlier requests can be joined too
                 self._line.regroup(lambda ask: ask.rekey(target))
         if len(batch) == 1:
             return [dict(zip(target.names, map(as_array, values), strict=True))]
@@ -341,7 +343,7 @@ class ModelQueue:
         answers: Sequence[Outputs],
         two: tuple[int, int],
     ) -> None:
-        """Ask once more for two requests of a batch, each alone."""
+        """Run two requests of a batch again, each alone, and compare the answers."""
         for at in two:
             values = await session.arun(target.fetches, feeds_of(target, [requests[at]]))
             if not agree(dict(zip(target.names, values, strict=True)), answers[at]):
@@ -351,7 +353,7 @@ class ModelQueue:
     # -- the end ---------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Refuse what waits, and cut off what is under way."""
+        """Refuse the waiting requests and cancel the steps under way."""
         self._width = 0
         while batch := self._line.take(Ask.is_wanted):
             for ask in batch:

@@ -1,4 +1,4 @@
-"""What a running server tells the commands of its user about itself.
+"""The record by which a user's commands find the servers that the user runs.
 
 It is a nameless memory file that the server keeps open: `sojourn ps` finds it among the descriptors
 of the server's process, and it vanishes with that process, however it ends.
@@ -18,7 +18,7 @@ _MOST_BYTES = 2**16
 
 
 class Record(msgspec.Struct, frozen=True):
-    """Where a server is to be found."""
+    """The address and the process of a running server."""
 
     pid: int
     url: str  # empty without HTTP
@@ -30,12 +30,12 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What people know it by: its URL, which one that answers gRPC only does not have."""
+        """The server's name for people: its URL, or its gRPC address if it has no HTTP."""
         return self.url or f"grpc://{self.grpc}"
 
 
 def publish(record: Record) -> Callable[[], None]:
-    """Let the commands of this user find the server, until the returned function is called."""
+    """Publish the record for this user's commands, until the returned function is called."""
     fd = os.memfd_create(_NAME, os.MFD_CLOEXEC)
     os.write(fd, msgspec.json.encode(record))
 
@@ -49,7 +49,7 @@ def publish(record: Record) -> Callable[[], None]:
 
 
 def running() -> list[Record]:
-    """The servers of this user that run now, the oldest first."""
+    """Return this user's running servers, oldest first."""
     found = [record for pid in processes.pids() if (record := _of_process(pid)) is not None]
     return sorted(found, key=lambda record: record.started)
 
@@ -58,12 +58,12 @@ def _of_process(pid: int) -> Record | None:
     folder = f"/proc/{pid}/fd"
     try:
         if os.stat(folder).st_uid != os.geteuid():
-            return None  # root may look at everybody's, and must not believe it
+            return None  # root can read other users' records but must not trust them
         for name in os.listdir(folder):
             if os.readlink(f"{folder}/{name}") == f"/memfd:{_NAME} (deleted)":
                 with open(f"{folder}/{name}", "rb") as file:
                     record = msgspec.json.decode(file.read(_MOST_BYTES), type=Record)
-                return record if record.pid == pid else None  # a fork has its parent's
+                return record if record.pid == pid else None  # a fork inherits its parent's record
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        pass  # it has ended, or is not what it seems
+        pass  # the process has ended, or the file is not a valid record
     return None

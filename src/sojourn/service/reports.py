@@ -1,5 +1,5 @@
-"""What is told of every request once it has been answered: it is counted, and logged and traced
-where that was asked for. The same for every protocol."""
+"""Report every answered request: count it and, if configured, log and trace it. The same for every
+protocol."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _GRPC = (("/tensorflow.", "tfserving-grpc"), ("/inference.", "kserve-grpc"), (""
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request that was answered, however it came."""
+    """An answered request of any protocol."""
 
     protocol: str
     method: str
     path: str
-    route: str  # the path without names
+    route: str  # the path without names in it
     model: str
     code: int  # HTTP's, or gRPC's
-    has_failed: bool  # through no fault of the client's
+    has_failed: bool  # by a fault of the server
     seconds: float
     received_bytes: int
     sent_bytes: int
@@ -37,7 +37,7 @@ class Answered:
 
 
 class Reports:
-    """Passes every answered request on. Used on the server's loop only."""
+    """Reports every answered request. Used on the server's loop only."""
 
     def __init__(self, is_known: Callable[[str], bool], tracing: Tracing | None = None) -> None:
         self.counts = RequestCounts(is_known)
@@ -45,7 +45,7 @@ class Reports:
         self._tracing = tracing
 
     def of_http(self, request: Request, response: Response, seconds: float) -> None:
-        """A request by HTTP."""
+        """Report an HTTP request."""
         sent = len(response.body) if isinstance(response.body, bytes) else 0
         protocol = _protocol_of_http(request.path)
         model = request.parts.get("name", "")
@@ -72,7 +72,7 @@ class Reports:
         request_id: str = "",
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        """A call by gRPC, such as `/inference.GRPCInferenceService/ModelInfer`."""
+        """Report a gRPC call, such as `/inference.GRPCInferenceService/ModelInfer`."""
         protocol = _protocol_of_grpc(path)
         self.counts.add(protocol, model, code, seconds, received_bytes, sent_bytes)
         if self.log is not None or self._tracing is not None:
@@ -99,13 +99,13 @@ class Reports:
             )  # fmt: skip
 
 
-_GRPC_FAILURES = {2, 4, 12, 13, 14, 15}  # as OpenTelemetry has it for servers
+_GRPC_FAILURES = {2, 4, 12, 13, 14, 15}  # as OpenTelemetry defines it for servers
 
 
 def _protocol(table: tuple[tuple[str, str], ...], path: str) -> str:
     return next(protocol for start, protocol in table if path.startswith(start))
 
 
-# Paths come again and again.
+# The same paths occur again and again.
 _protocol_of_http = functools.lru_cache(1024)(functools.partial(_protocol, _HTTP))
 _protocol_of_grpc = functools.lru_cache(1024)(functools.partial(_protocol, _GRPC))

@@ -1,4 +1,4 @@
-"""How one model is served: what a configuration may say of it, checked once."""
+"""How one model is served: the model settings of a configuration, validated once."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m":
 
 
 def parse_duration(what: str, value: object) -> float:
-    """Seconds: a number of them, or text such as `"5m"` or `"1h30m"`. It may be negative.
+    """Return the seconds of a number, or of text such as `"5m"` or `"1h30m"`. May be negative.
 
     >>> parse_duration("timeout", "1h30m")
     5400.0
     """
     if isinstance(value, str):
-        if len(value) > _LONGEST_DURATION:  # it may be a client's, who may send very much
+        if len(value) > _LONGEST_DURATION:  # it may be a client's, and very long
             raise ValueError(f"{what} has {len(value)} characters, which is no duration")
         text = value.strip()
         sign, digits = (-1.0, text[1:]) if text.startswith("-") else (1.0, text)
@@ -44,15 +44,15 @@ def parse_duration(what: str, value: object) -> float:
                 f"{what} must be a number of seconds or a duration such as '5m', not {value!r}"
             ) from None
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        # A client may send lists in lists in lists: they are not shown.
+        # A client may send deeply nested lists: these are not shown.
         shown = repr(value) if isinstance(value, int | float) else type(value).__name__
         raise ValueError(f"{what} must be a number of seconds or a duration, not {shown}")
     return float(value)
 
 
 def keep_seconds(keep_alive: float | str | None) -> float | None:
-    """How long an idle model stays, as the pool counts it. A negative `keep_alive` is for ever, 0
-    until nobody uses it, None as long as the pool says.
+    """Return how long an idle model stays, for the pool. A negative `keep_alive` means forever, 0
+    until nobody uses the model, None the pool's default.
 
     >>> keep_seconds("5m"), keep_seconds(-1), keep_seconds(0)
     (300.0, inf, 0.0)
@@ -135,36 +135,37 @@ class ModelRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def choice(self) -> Choice:
-        """Which versions are served."""
+        """The versions that are served."""
         return parse_choice(self.versions)
 
     def chosen(self, there: Collection[int]) -> tuple[int, ...]:
-        """The versions to serve of those that are there; those with a label always are."""
+        """Return the versions to serve among those that exist; labelled versions are always
+        served."""
         labelled = set(self.labels.values()).intersection(there)
         return tuple(sorted(labelled.union(self.choice.among(there))))
 
     @property
     def timeout_seconds(self) -> float | None:
-        """The most that one request may take."""
+        """The timeout of one request in seconds; None: no limit."""
         return None if self.timeout is None else parse_duration("timeout", self.timeout)
 
     @property
     def keep_seconds(self) -> float | None:
-        """How long an idle copy stays; None as long as the pool says."""
+        """How long an idle copy stays, in seconds; None: the pool's default."""
         return keep_seconds(self.keep_alive)
 
     @property
     def names_tensors(self) -> bool:
-        """Whether they say what goes in and comes out, instead of the model."""
+        """Whether these rules define the inputs and outputs, instead of the model."""
         return self.inputs is not None or self.outputs is not None
 
     def is_like(self, other: ModelRules) -> bool:
-        """Whether a session that was opened by the others will do."""
+        """Whether a session that was opened by the other rules can be used for these."""
         mine, theirs = self.for_pool(), other.for_pool()
         return {**mine, "keep_seconds": None} == {**theirs, "keep_seconds": None}
 
     def for_pool(self) -> dict[str, Any]:
-        """Its options for `Pool.register`."""
+        """Return the options for `Pool.register`."""
         found: dict[str, Any] = {
             name: getattr(self, name)
             for name in _FOR_POOL
@@ -177,5 +178,5 @@ class ModelRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def as_rules(given: ModelRules | str) -> ModelRules:
-    """A path alone is served by the rules that hold for all."""
+    """Return rules as they are; for a path, the default rules with that path."""
     return ModelRules(path=given) if isinstance(given, str) else given

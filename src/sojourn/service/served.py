@@ -1,4 +1,4 @@
-"""One version of one model: where it stands, who uses it, and how it has fared."""
+"""One version of one model: its state, its use, and its health."""
 
 from __future__ import annotations
 
@@ -27,43 +27,43 @@ from sojourn.service.signatures import CallSignature
 from sojourn.session.session import Usable
 from sojourn.values import Receipt, Signature, format_seconds
 
-# What is wrong with the request or with the room for it, and says nothing about the model.
+# Errors of the request or of the available capacity, which say nothing about the model.
 _NOT_ITS_FAULT = (PoolTimeout, BudgetExceeded, InputError)
 _CANNOT_BE_OPENED = (ModelError, SandboxError, DeviceError)
 clock = time.monotonic
 
 
 class VersionState(enum.Enum):
-    """Where a version stands, with TensorFlow Serving's number for it."""
+    """The state of a version, with TensorFlow Serving's number for it."""
 
     START = 10
     LOADING = 20
-    AVAILABLE = 30  # it serves; a lazy one is opened by the first request
+    AVAILABLE = 30  # in service; a lazy version is opened by the first request
     UNLOADING = 40
     END = 50
 
 
 @dataclass(slots=True, eq=False)
 class Served:
-    """One version of a model, as long as it is known. Only the catalogue changes it."""
+    """One version of a model, as long as it is remembered. Only the catalogue changes it."""
 
     name: str
     version: int
     options: ModelRules
     path: str = ""
-    pool_name: str = ""  # what it is registered as in the pool: its name, but for a second one
-    registration: Hashable | None = None  # in the pool, where somebody else has registered it
+    pool_name: str = ""  # its name in the pool: its own or a second name
+    registration: Hashable | None = None  # the pool's, if the server has not registered it
     state: VersionState = VersionState.START
     error: str = ""  # why it could not be brought into service
-    retry_at: float = 0.0  # when that is tried again, by itself
+    retry_at: float = 0.0  # when loading is retried automatically
     left_because: str = ""
     is_out: bool = False  # unloaded by request
     generation: int = 0  # how often it was brought into service
-    uses: int = 0  # requests that have it
+    uses: int = 0  # requests that use it
     keep_seconds: float | None = None
-    on_unused: Callable[[Served], None] | None = None  # what is put off until no request has it
-    receipts: list[Receipt] = field(default_factory=list)  # of this generation
-    receipt: Receipt | None = None  # the last one of all
+    on_unused: Callable[[Served], None] | None = None  # work deferred until no request uses it
+    receipts: list[Receipt] = field(default_factory=list)  # of the copies of this generation
+    receipt: Receipt | None = None  # the latest receipt of any generation
     trouble: Crashes = field(default_factory=Crashes)
     failed_at: float = 0.0
     signatures: dict[str, CallSignature] = field(default_factory=dict)
@@ -79,11 +79,11 @@ class Served:
     # -- use ------------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """A request has it: it does not leave before `leave`."""
+        """Count a request that uses the version: it is not retired before `leave`."""
         self.uses += 1
 
     def leave(self) -> None:
-        """The request is answered."""
+        """Release the version: the request is answered."""
         self.uses -= 1
         if not self.uses:
             if self.on_unused is not None:
@@ -93,7 +93,7 @@ class Served:
                 self._idle.set()
 
     async def wait_unused(self, seconds: float) -> bool:
-        """Wait until no request has it; False if that takes longer."""
+        """Wait until no request uses the version; False on timeout."""
         deadline = clock() + seconds
         while self.uses:
             self._idle = asyncio.Event()
@@ -108,9 +108,9 @@ class Served:
     # -- health ---------------------------------------------------------------------------------
 
     def has_failed(self, error: BaseException, began: float, *, is_open: bool = False) -> None:
-        """A request that began then could not open it or, where it was open, lost its worker.
+        """Record that a request, begun at that time, could not open the version or lost its worker.
 
-        Requests that were under way together fail together, and count once.
+        Requests that were under way at the same time fail together and count once.
         """
         counts = SessionBroken if is_open else SojournError
         if not isinstance(error, counts) or isinstance(error, _NOT_ITS_FAULT):
@@ -121,21 +121,23 @@ class Served:
         self.trouble.record(last_words(error), self.failed_at)
 
     def has_served(self) -> None:
-        """A request went well: what was before is forgiven."""
+        """Record a success, which resets the failures before it."""
         if self.trouble.count:
             self.trouble.forgive()
 
     def retry_seconds(self) -> float:
-        """How long it is left alone after it has failed again and again; 0 if it is not."""
+        """Return the remaining backoff in seconds after repeated failures; 0 if there is no
+        backoff."""
         now = clock()
         return self.trouble.retry_at - now if self.trouble.is_hopeless(now) else 0.0
 
     def seconds_to_retry(self) -> float:
-        """Until what could not be brought into service is tried again by itself; 0: it is not."""
+        """Return the seconds until a failed load is retried automatically; 0: no retry is
+        scheduled."""
         return max(0.0, self.retry_at - clock()) if self.error else 0.0
 
     def troubles(self) -> str:
-        """What a client is told while it is left alone, or while its last attempt failed."""
+        """Return what a client is told during the backoff or after a failed load."""
         if self.error:
             wait = self.seconds_to_retry()
             return self.error + (f"; it is tried again in {format_seconds(wait)}" if wait else "")
@@ -147,7 +149,7 @@ class Served:
         return f"it failed {times}{again}: {self.trouble.last_words}"
 
     def status(self, labels: Mapping[str, int], held: Sequence[int]) -> VersionStatus:
-        """Where it stands; `held` are the bytes of each copy that is open."""
+        """Return the status; `held` are the bytes of each open copy."""
         return VersionStatus(
             self.name,
             self.version,
@@ -185,7 +187,7 @@ class Use:
         except BaseException as error:
             served.leave()
             served.has_failed(error, self._began)
-            if isinstance(error, _CANNOT_BE_OPENED):  # the request is not to blame
+            if isinstance(error, _CANNOT_BE_OPENED):  # not the request's fault
                 words = f"{served} cannot be loaded: {error}"
                 raise Refused(Status.UNAVAILABLE, words) from error
             raise
@@ -209,14 +211,14 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """One version, at one moment."""
+    """The status of one version at one moment."""
 
     name: str
     version: int
     state: VersionState
     error: str = ""
     labels: tuple[str, ...] = ()
-    receipt: Receipt | None = None  # of the last copy that left
+    receipt: Receipt | None = None  # of the copy that was closed last
     is_loaded: bool = False
     memory: int = 0  # bytes that its copies hold
     copies: int = 0
@@ -229,17 +231,17 @@ class VersionStatus:
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """What clients are told of a model."""
+    """The metadata of a model that clients receive."""
 
     name: str
     version: int
     versions: tuple[int, ...]
     platform: str
     engine: str
-    signatures: dict[str, CallSignature]  # the usual one first
+    signatures: dict[str, CallSignature]  # the default first
     memory: int = 0  # bytes that its copies hold
 
     @property
     def usual(self) -> Signature:
-        """The signature that a request gets which names none."""
+        """The default signature: for requests that name none."""
         return next((call.spec for call in self.signatures.values()), Signature())

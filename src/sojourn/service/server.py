@@ -1,4 +1,4 @@
-"""A server: one thread, one event loop, and the doors that clients come in by."""
+"""A server: one thread, one event loop, and the doors (listeners) through which clients connect."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from sojourn.service.tls import Tls
 T = TypeVar("T")
 
 GRACE_SECONDS = 30.0
-# Threads that open and close models have the interpreter for so long at most while requests wait:
-# Python's own 5 ms would be seen in their latencies.
+# The interpreter's switch interval: threads that open and close models hold the GIL at most this
+# long while requests wait. Python's default of 5 ms would show in their latencies.
 _SWITCH_SECONDS = 0.0005
-_LAST_SECONDS = 1.0  # for what is called off when the loop stops
+_LAST_SECONDS = 1.0  # to wait for the tasks that are cancelled when the loop stops
 
 
 class Door(Protocol):
-    """A way in: it listens from `start` to `stop`."""
+    """A listener for one protocol: it accepts clients from `start` to `stop`."""
 
     async def start(self, handler: Handler) -> str:
-        """Returns the address that clients use."""
+        """Start listening and return the address that clients use."""
 
     async def stop(self, grace: float) -> None:
-        """Take nothing new, and give what is under way `grace` seconds."""
+        """Accept nothing new, and give requests under way `grace` seconds."""
 
 
 class Server:
-    """The models of a pool, behind HTTP and gRPC. It serves until `close()`, best by `with`.
+    """The models of a pool, served over HTTP and gRPC until `close()`; best used with `with`.
 
-    An address such as `"127.0.0.1:8501"` may have the port 0: then a free one is picked, and
-    `http_address` and `grpc_address` tell which; None is no such door. The pool is yours: it stays
-    open when the server is closed.
+    In an address such as `"127.0.0.1:8501"`, port 0 picks a free port, which `http_address` and
+    `grpc_address` report; None disables the protocol. The pool stays yours: closing the server
+    leaves it open.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Server:
         KServe(self.handler).add_to(self.router)
         TfServing(self.handler).add_to(self.router)
         self._tls = tls
-        self._contexts: list[ssl.SSLContext] = []  # of the doors
+        self._contexts: list[ssl.SSLContext] = []  # one for each door
         self._limits = limits
         operation = operation or Operation()
         if http is None and not isinstance(operation.admin, str):
-            operation = replace(operation, page=False)  # it has no door
+            operation = replace(operation, page=False)  # no listener would serve the page
         self.operating = Operating(self.handler, operation)
         self.operating.add_to(self.router)
         admin = self.operating.split(self.router)
@@ -96,18 +96,18 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._shutting: asyncio.Task[None] | None = None
-        self._stopping: set[asyncio.Task[None]] = set()  # the doors, one for each close
+        self._stopping: set[asyncio.Task[None]] = set()  # stop the doors; one per close
         self._doors_are_shut = asyncio.Event()
-        self._failure: BaseException | None = None  # of closing it
+        self._failure: BaseException | None = None  # raised while closing
 
     @property
     def http_address(self) -> str | None:
-        """Where it answers HTTP; None if it does not."""
+        """The address for HTTP; None without HTTP."""
         return self.addresses.get("http")
 
     @property
     def grpc_address(self) -> str | None:
-        """Where it answers gRPC; None if it does not."""
+        """The address for gRPC; None without gRPC."""
         return self.addresses.get("grpc")
 
     @property
@@ -121,7 +121,7 @@ class Server:
         return dict(self.addresses)
 
     def start(self) -> None:
-        """Listen, and return when clients are answered."""
+        """Start listening, and return when requests are answered."""
         if self._thread is not None:
             raise RuntimeError("a server is started once; make another")
         import uvloop
@@ -136,17 +136,17 @@ class Server:
             raise
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Have the server's loop do something, and wait for what comes of it."""
+        """Run a coroutine on the server's loop and wait for its result."""
         return self.begin(work).result()
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Have the server's loop do something."""
+        """Run a coroutine on the server's loop, without waiting."""
         assert self._loop is not None, "it has been started"
         return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def close(self, grace_seconds: float | None = None) -> None:
-        """Refuse new requests, finish those under way, stop. May be called twice, also by several
-        threads: the one that gives less time hurries the others."""
+        """Refuse new requests, finish those under way, and stop. May be called several times, also
+        by several threads: the shortest grace period counts."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
@@ -159,7 +159,7 @@ class Server:
             raise failure
 
     def reload_certificates(self) -> None:
-        """Have new connections get the certificate that is in its file now."""
+        """Read the certificate again; new connections use it."""
         for context in self._contexts:
             assert self._tls is not None
             self._tls.reload(context)
@@ -207,14 +207,15 @@ class Server:
         self.operating.open()
         if self.operating.page is not None:
             await self.operating.page.start()
-        # First the doors: an address that is taken is told at once, and while models are loaded
-        # those who ask whether it is alive get an answer.
+        # The doors first: an address in use is reported at once, and liveness probes are answered
+        # while models are loaded.
         for name, door in self._doors.items():
             self.addresses[name] = await door.start(self.handler)
         await self.handler.catalogue.start()
 
     def _begin_to_shut(self, loop: asyncio.AbstractEventLoop, grace: float) -> None:
-        """It is shut once. Who closes it again can only have its doors stopped in less time."""
+        """Begin the shutdown, once. Closing again can only shorten the grace period of the
+        doors."""
 
         def has_ended(task: asyncio.Task[None]) -> None:
             self._failure = None if task.cancelled() else task.exception()
@@ -246,17 +247,17 @@ class Server:
         self.operating.close()
         loop = asyncio.get_running_loop()
         await loop.shutdown_default_executor()
-        await loop.shutdown_asyncgens()  # connections of the loop to other nodes end with these
+        await loop.shutdown_asyncgens()  # closes the loop's connections to other nodes
         await _end_others()
 
 
 _switch_lock = threading.Lock()
-_switch_before: list[float] = []  # one for each server that runs in this process
+_switch_before: list[float] = []  # one entry for each server that runs in this process
 
 
 @contextlib.contextmanager
 def _switching() -> Iterator[None]:
-    """Threads take turns quickly. What was before comes back with the end of the last server."""
+    """Shorten the interpreter's switch interval; the end of the last server restores it."""
     with _switch_lock:
         _switch_before.append(_switch_before[0] if _switch_before else sys.getswitchinterval())
         sys.setswitchinterval(min(_switch_before[0], _SWITCH_SECONDS))
@@ -270,8 +271,8 @@ def _switching() -> Iterator[None]:
 
 
 async def _end_others() -> None:
-    """Call off what is still under way here: nobody would finish it once the loop has stopped, and
-    who waits for it, or what it holds of gRPC, would stay for ever."""
+    """Cancel the remaining tasks: nothing would finish them once the loop has stopped, and callers
+    that wait for them, and gRPC objects that they hold, would stay forever."""
     left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in left:
         task.cancel()

@@ -1,6 +1,6 @@
-"""Every setting of a server, once: its type, default, flag, environment variable and help.
+"""All settings of a server in one table: type, default, flag, environment variable and help.
 
-`Settings` is the top of `serve.toml`; `[defaults]` and `[models.NAME]` there are `ModelRules`.
+`Settings` is the top level of `serve.toml`; its `[defaults]` and `[models.NAME]` are `ModelRules`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sojourn.values import arguments
 
 PREFIX = "SOJOURN_SERVE_"
 _LEVELS = ("debug", "info", "warning", "error")
-# What a running server takes over when its configuration is read again. The rest needs a restart.
+# What a running server applies when its configuration is reloaded. The rest needs a restart.
 _LIVE = frozenset({"paths", "models", "defaults", "watch", "grace", "tokens", "log_level"})
-# What `[defaults]` may say of all models that is worth a flag as well.
+# The settings of `[defaults]` that also have a flag.
 _DEFAULTS = (
     "load", "keep_alive", "versions", "warm_up", "engine", "device", "copies", "untrusted",
     "timeout", "load_timeout", "max_batch", "max_queue",
@@ -27,7 +27,7 @@ _DEFAULTS = (
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a server is told, but for its models."""
+    """The settings of a server, except for its models."""
 
     paths: Annotated[list[str], Meta(description="models, folders of models, or name=path")] = []
     http: Annotated[str, Meta(description="address for HTTP; port 0 picks one, '' is none")] = (
@@ -136,8 +136,8 @@ class Setting:
     type: Any
     default: Any
     help: str
-    section: str = ""  # "defaults": of every model that does not say otherwise
-    is_live: bool = False  # whether a running server takes it over
+    section: str = ""  # "defaults": for every model that does not override it
+    is_live: bool = False  # whether a reload applies it to a running server
 
     @property
     def flag(self) -> str:
@@ -145,12 +145,12 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """Its environment variable."""
+        """The setting's environment variable."""
         return PREFIX + self.name.upper()
 
     @property
     def key(self) -> str:
-        """Where it is in the file."""
+        """The setting's key in the file."""
         return f"{self.section}.{self.name}" if self.section else self.name
 
     @property
@@ -196,7 +196,7 @@ def _helps(struct: type[msgspec.Struct]) -> dict[str, str]:
     }
 
 
-# The one table: flags, environment variables and what is written in the file.
+# The one table behind flags, environment variables and the keys of the file.
 SETTINGS: tuple[Setting, ...] = (
     *_settings(Settings, ""),
     *_settings(ModelRules, "defaults", _DEFAULTS),

@@ -1,7 +1,7 @@
-"""The signatures of a model: read from its files where they tell, or from an open session.
+"""The signatures of a model: read from its files if they contain them, else from an open session.
 
-Every signature of a SavedModel is served by the same worker: its graph is loaded whole, so that the
-tensors of another signature are fed and fetched by their own names.
+One worker serves every signature of a SavedModel: it loads the whole graph, so tensors of other
+signatures can be fed and fetched by name.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class CallSignature:
     spec: Signature
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
-    # What clients are told: the method, and the tensors of the graph where its file names them.
+    # Reported to clients: the method, and the graph's tensors if the file names them.
     method: str = PREDICT
     input_tensors: Mapping[str, str] = field(default_factory=dict)
     output_tensors: Mapping[str, str] = field(default_factory=dict)
 
 
 def platform_of(path: str) -> str:
-    """What clients are told it is."""
+    """Return the platform name that clients are told."""
     try:
         return _PLATFORMS.get(recognise(path).kind.name, "")
     except (ModelError, OSError):
@@ -54,16 +54,16 @@ def platform_of(path: str) -> str:
 
 
 def is_quickly_read(path: str) -> bool:
-    """Whether reading its signatures takes next to no time, whatever its size."""
+    """Whether reading the signatures is fast regardless of the model's size."""
     return recognise(path).kind.name == "savedmodel"
 
 
 def read_signatures(
     path: str, wanted: str | None = None, tags: Collection[str] | None = None
 ) -> dict[str, CallSignature]:
-    """What the files at `path` say, the one that is opened first; nothing if they do not tell.
+    """Read the signatures in the files at `path`, the opened one first; empty if they contain none.
 
-    `wanted` and `tags` choose as they do where a model is opened.
+    `wanted` and `tags` select as they do when a model is opened.
     """
     found = recognise(path)
     if found.kind.name == "savedmodel":
@@ -72,22 +72,22 @@ def read_signatures(
     whole = {name: spec for name, spec in known.items() if spec.outputs}
     if found.kind.name not in ("onnx", "tflite"):
         return {}
-    if list(whole) == ["graph"]:  # it has no signatures, and this is all of it
+    if list(whole) == ["graph"]:  # it has no signatures, only the whole graph
         whole = {DEFAULT: whole["graph"]}
     name = opened_name(whole, wanted)
-    # The worker has this one; another one would have to be opened by itself.
+    # The worker has only this signature; another one would need a separate worker.
     return {} if name is None else {name: plain(name, whole[name])}
 
 
 def opened_name(names: Collection[str], wanted: str | None) -> str | None:
-    """The signature that is opened: the one that is wanted, the usual one, or the first."""
+    """Return the signature that is opened: the wanted one, the default, or the first."""
     if wanted is not None:
         return wanted if wanted in names else None
     return DEFAULT if DEFAULT in names else min(names, default=None)
 
 
 def plain(name: str, spec: Signature) -> CallSignature:
-    """A signature whose tensors go by the names that clients use."""
+    """Return a signature whose tensors have the names that clients use."""
     return CallSignature(name, spec, {n: n for n in spec.inputs}, {n: n for n in spec.outputs})
 
 
@@ -96,14 +96,14 @@ def _of_saved_model(
 ) -> dict[str, CallSignature]:
     path = os.path.join(found.path, "saved_model.pb")
     if not os.path.isfile(path):
-        return {}  # the text form
+        return {}  # the model is in the text format
     meta = _tagged(parse_saved_model(content(path), with_graph=False), tags)
     if meta is None:
         return {}
     read = {}
     for raw, spec in meta.signatures.items():
         inputs, outputs = meta.signature_names[raw]
-        # Sparse and ragged tensors are several: only a session knows what they are called.
+        # Sparse and ragged tensors consist of several tensors: only a session knows their names.
         if inputs.keys() == spec.inputs.keys() and outputs.keys() == spec.outputs.keys():
             sorted_spec = Signature(_sorted(spec.inputs), _sorted(spec.outputs))
             method = meta.signature_methods[raw] or PREDICT
@@ -114,7 +114,7 @@ def _of_saved_model(
     if opened not in read:
         return {}
     saved = read.pop(opened)
-    known = plain(opened, saved.spec)  # the worker has it under the names that clients use
+    known = plain(opened, saved.spec)  # the worker uses the names that clients use
     first = replace(saved, inputs=known.inputs, outputs=known.outputs)
     return {opened: first, **read}
 
@@ -124,7 +124,7 @@ def _sorted(specs: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
 
 
 def _tagged(metas: list[MetaGraph], tags: Collection[str] | None) -> MetaGraph | None:
-    """The graph that is opened, as the engine chooses it."""
+    """Return the graph that the engine would open."""
     if tags is None and len(metas) == 1:
         return metas[0]
     wanted = set(tags or ("serve",))

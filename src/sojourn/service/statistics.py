@@ -1,4 +1,4 @@
-"""What a model has done since it is served, in numbers that only grow."""
+"""Counters of what a model has done since it is served."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from sojourn.probes.status_page import BUCKETS, bucket
 
-_ROWS_COUNTED = 1024  # above, the next power of two stands for a number of rows: clients choose it
+_ROWS_COUNTED = 1024  # above, rounded up to a power of two: clients choose the number of rows
 
 
 @dataclass(slots=True)
 class BatchStatistics:
-    """The steps of one number of rows."""
+    """The steps with one number of rows."""
 
     count: int = 0
     seconds: float = 0.0
@@ -19,17 +19,18 @@ class BatchStatistics:
 
 @dataclass(slots=True)
 class ModelStatistics:
-    """One version of a model. Seconds are sums over its requests; of steps, over its steps."""
+    """The counters of one model version. Seconds are sums over requests, `step_seconds` over
+    steps."""
 
     name: str
     version: int
     succeeded: int = 0
     failed: int = 0
-    refused: int = 0  # of these, because too many waited
-    late: int = 0  # of these, because their time was up
+    refused: int = 0  # of the failed: because too many waited
+    late: int = 0  # of the failed: because their deadline passed
     queue_seconds: float = 0.0
-    request_seconds: float = 0.0  # from asking to the answer
-    histogram: list[int] = field(default_factory=lambda: [0] * BUCKETS)  # requests by these
+    request_seconds: float = 0.0  # from arrival to the answer
+    histogram: list[int] = field(default_factory=lambda: [0] * BUCKETS)  # of request seconds
     rows: int = 0
     steps: int = 0
     step_seconds: float = 0.0
@@ -39,13 +40,13 @@ class ModelStatistics:
     batches: dict[int, BatchStatistics] = field(default_factory=dict)  # by rows
 
     def note_answer(self, seconds: float) -> None:
-        """A request was answered."""
+        """Count an answered request."""
         self.succeeded += 1
         self.request_seconds += seconds
         self.histogram[bucket(int(seconds * 1e9))] += 1
 
     def note_step(self, rows: int, seconds: float) -> None:
-        """A step was run."""
+        """Count a finished step."""
         self.rows += rows
         self.steps += 1
         self.step_seconds += seconds

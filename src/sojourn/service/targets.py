@@ -1,4 +1,4 @@
-"""What requests are aimed at: one signature and some of its outputs, and how arrays get there."""
+"""The targets of requests: a signature with some of its outputs, and how arrays are fed to it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sojourn.session.feeding import ANY, as_array
 from sojourn.values import TensorSpec
 from sojourn.values.dtypes import BY_NAME
 
-_SHAPES_REMEMBERED = 64  # that an input takes
+_SHAPES_REMEMBERED = 64  # valid shapes remembered for each input
 
 
 class Target:
-    """A signature with the outputs that are fetched, for as long as its version is served."""
+    """A signature with the outputs to fetch, as long as its version is served."""
 
     def __init__(self, call: CallSignature, outputs: Sequence[str]) -> None:
         self.names = tuple(outputs)
@@ -29,7 +29,8 @@ class Target:
             for name, spec in call.spec.inputs.items()
         ]
         self._call = call
-        # The first dimension is the number of rows, of everything: what is left open there is.
+        # Requests can be joined only if the first dimension of every input and output is open: then
+        # it is the number of rows.
         self.has_rows = bool(self.feeds) and all(
             _has_rows(spec)
             for spec in (
@@ -41,7 +42,7 @@ class Target:
         self.proof = Proof(len(self.feeds))
 
     def arrays(self, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """What to feed, in order; every array fits its input."""
+        """Return the arrays to feed, in order, each checked against its input."""
         found: list[np.ndarray] = []
         for name, spec, dtype, shapes in self._inputs:
             value = given.get(name)
@@ -67,14 +68,14 @@ class Target:
         return f", and there is no input {unknown[0]!r}" if unknown else ""
 
     def key(self, arrays: Sequence[np.ndarray]) -> tuple[Any, int]:
-        """What requests must have in common to be joined, None for those that cannot be; and the
-        number of rows."""
+        """Return the key that joinable requests share, or None if the request cannot be joined, and
+        its number of rows."""
         if not arrays or arrays[0].ndim == 0:
             return None, 1
         rows = arrays[0].shape[0]
         if not self.has_rows or rows == 0:
             return None, rows or 1
-        key: list[Any] = [self]  # dtypes are the signature's
+        key: list[Any] = [self]  # dtypes are fixed by the signature
         for array in arrays:
             shape = array.shape
             if shape[0] != rows:
@@ -93,8 +94,8 @@ def _has_rows(spec: TensorSpec) -> bool:
 
 
 class Targets:
-    """The targets of one version. There are few: what is asked for is fetched in the signature's
-    order, and where clients want too many selections, everything is fetched for them."""
+    """The targets of one version. Their number is limited: outputs are fetched in the signature's
+    order, and if clients request too many different selections, all outputs are fetched."""
 
     MOST = 64
 
@@ -103,13 +104,13 @@ class Targets:
         self._by_names: dict[tuple[str, tuple[str, ...]], Target] = {}
 
     def find(self, signature: str | None, outputs: tuple[str, ...] | None) -> Target | None:
-        """The target that was found for this before."""
+        """Return the known target for this selection, if any."""
         return self._found.get((signature, outputs))
 
     def choose(
         self, call: CallSignature, signature: str | None, outputs: tuple[str, ...] | None
     ) -> Target:
-        """The target for these outputs of a signature, all of them unless some are named."""
+        """Return the target for these outputs of a signature; for all outputs if none are named."""
         known = call.spec.outputs
         for name in outputs or ():
             if name not in known:
@@ -124,6 +125,6 @@ class Targets:
             target = self._by_names[call.name, wanted] = Target(call, wanted)
         if len(self._found) > 4 * self.MOST:
             self._found.clear()
-        if outputs is None or len(outputs) <= len(known):  # else it names some many times
+        if outputs is None or len(outputs) <= len(known):  # else it repeats some names
             self._found[signature, outputs] = target
         return target

@@ -1,4 +1,5 @@
-"""TLS: a certificate and its key, and for mutual TLS the authority that signs the clients'."""
+"""TLS: a certificate and its key and, for mutual TLS, the authority that signs clients'
+certificates."""
 
 from __future__ import annotations
 
@@ -10,18 +11,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The files. They are read when a door opens, and again by `reload`."""
+    """The TLS files. They are read when a listener opens, and again by `reload`."""
 
     certificate: str
     key: str
-    client_ca: str | None = None  # clients must show a certificate that it has signed
+    client_ca: str | None = None  # clients must have a certificate signed by it
 
     def check(self) -> None:
-        """Raise ValueError or OSError if the server could not start with them."""
+        """Raise ValueError or OSError if the server could not start with these files."""
         self.context()
 
     def context(self, protocol: str = "http/1.1") -> ssl.SSLContext:
-        """For a door that speaks this protocol: TLS 1.2 or later."""
+        """Return a context for a listener of this protocol: TLS 1.2 or later."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols([protocol])
@@ -37,7 +38,7 @@ class Tls:
         return context
 
     def reload(self, context: ssl.SSLContext) -> None:
-        """Read certificate and key again; connections from now on get the new ones."""
+        """Read certificate and key again; new connections use the new ones."""
         mode = os.stat(self.key).st_mode
         if mode & stat.S_IRWXO:
             raise PermissionError(

@@ -1,7 +1,7 @@
-"""Bearer tokens, and what each allows.
+"""Bearer tokens and their roles.
 
-Only digests are kept. Without any token, requests from this machine may do everything and others
-may infer; an admin from elsewhere always needs a token.
+Only digests are kept. If no tokens are configured, requests from this machine may do everything and
+others may infer; admins from other machines always need a token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VARIABLES = {
     Role.ADMIN: "SOJOURN_SERVE_ADMIN_TOKENS",
 }
 _ROLES = {"infer": Role.INFER, "admin": Role.ADMIN}
-_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]{16,512}=*")  # as RFC 6750 has it
+_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]{16,512}=*")  # as in RFC 6750
 _HASHED = re.compile(r"sha256:([0-9a-f]{64})")
 _LOCAL = re.compile(
     r"(?:ipv[46]:)?\[?(?:(?:::ffff:)?127\.\d+\.\d+\.\d+|::1)\]?(?::\d+)?|unix:.*", re.IGNORECASE
@@ -34,19 +34,19 @@ class _Token(NamedTuple):
 
 
 class Tokens:
-    """The tokens of a server. A value: another set of tokens is another object."""
+    """The tokens of a server. Immutable: another set of tokens is another object."""
 
     def __init__(self, tokens: Iterable[tuple[Role, str]] = ()) -> None:
         self._tokens = tuple(_Token(_digest(token), role) for role, token in tokens)
 
     @property
     def are_wanted(self) -> bool:
-        """Whether there are any, so that requests without one are refused."""
+        """Whether any tokens are configured, so that requests without one are refused."""
         return bool(self._tokens)
 
     def role(self, token: str | None, peer: str | None = None) -> Role:
-        """What a request with this token, from this address, may do. Takes the same time for
-        every token that is not known."""
+        """Return the role of a request with this token, from this address. Takes the same time for
+        every unknown token."""
         if not self._tokens:
             return Role.ADMIN if peer is not None and is_loopback(peer) else Role.INFER
         if token is None:
@@ -64,9 +64,9 @@ class Tokens:
 
 
 def read(path: str | None, environment: MutableMapping[str, str] = os.environ) -> Tokens:
-    """The tokens of a file, and those of the environment: there several are separated by spaces.
+    """Read the tokens of a file and of the environment, where spaces separate them.
 
-    They are taken out of the environment, because workers inherit it.
+    The variables are removed from the environment, because workers inherit it.
     """
     found = list(_of_file(path)) if path is not None else []
     for role, variable in VARIABLES.items():
@@ -78,7 +78,7 @@ def read(path: str | None, environment: MutableMapping[str, str] = os.environ) -
 
 
 def bearer(authorization: str | None) -> str | None:
-    """The token in an `Authorization` header."""
+    """Return the token in an `Authorization` header."""
     if authorization is None:
         return None
     scheme, _, token = authorization.partition(" ")
@@ -86,7 +86,7 @@ def bearer(authorization: str | None) -> str | None:
 
 
 def is_loopback(peer: str) -> bool:
-    """Whether an address, as sockets or gRPC write it, is this machine's own."""
+    """Whether an address, as written by sockets or gRPC, is a loopback address."""
     return _LOCAL.fullmatch(peer) is not None
 
 
@@ -115,7 +115,7 @@ def _of_file(path: str) -> Iterator[tuple[Role, str]]:
         words = line.partition("#")[0].split()
         if not words:
             continue
-        # A message never has the line in it: what is malformed may still be somebody's token.
+        # Messages never contain the line: even a malformed one may be somebody's token.
         if len(words) != 2 or words[0] not in _ROLES:
             raise ValueError(f"{path}:{number}: a line must be `infer TOKEN` or `admin TOKEN`")
         if not _is_well_formed(words[1]):

@@ -1,7 +1,7 @@
-"""A span for every request, in the trace that its client has begun.
+"""A span for every request, in the trace that its client began.
 
-OpenTelemetry is imported only where tracing was asked for. Steps have spans of their own
-(`sojourn.events.trace`): a batch belongs to several requests, so that none is its parent.
+OpenTelemetry is imported only if tracing is enabled. Steps have spans of their own
+(`sojourn.events.trace`): a batch belongs to several requests, so no request is its parent.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.
 
 
 def trace_id(headers: Mapping[str, str]) -> str:
-    """The trace that a client has begun, or nothing."""
+    """Return the id of the trace that a client began, or ""."""
     match = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
     return match[1] if match else ""
 
 
 class Tracing:
-    """Makes spans with a tracer, when requests have been answered."""
+    """Creates a span with a tracer for each answered request."""
 
     def __init__(self, tracer: Any) -> None:
         from opentelemetry.trace import SpanKind, Status, StatusCode
@@ -36,7 +36,7 @@ class Tracing:
         self._extract = TraceContextTextMapPropagator().extract
 
     def add(self, answered: Answered, ended: float) -> None:
-        """The span of one request."""
+        """Record the span of one request."""
         is_grpc = "grpc" in answered.protocol
         name = answered.route.lstrip("/") if is_grpc else f"{answered.method} {answered.route}"
         attributes = {
@@ -65,8 +65,9 @@ class Tracing:
 
 
 def tracer() -> tuple[Any, Callable[[], None]]:
-    """A tracer, and what ends it. The environment (`OTEL_*`) says where spans go, by OTLP unless
-    `OTEL_TRACES_EXPORTER` is `console`; a provider that is set up already is used as it is."""
+    """Return a tracer and a function that shuts it down. The environment (`OTEL_*`) configures
+    where spans are sent, by OTLP unless `OTEL_TRACES_EXPORTER` is `console`; a provider that is
+    already set up is used as it is."""
     from sojourn._version import __version__
 
     try:

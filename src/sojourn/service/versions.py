@@ -1,4 +1,4 @@
-"""Which versions of a model are served, and which of them a request gets. Pure."""
+"""Choose which versions of a model are served, and which one a request gets. Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 from sojourn.values import arguments
 
-_LARGEST = 2**63 - 1  # that every protocol can say: such as the time in nanoseconds
+_LARGEST = 2**63 - 1  # fits every protocol; enough for a time in nanoseconds
 _LATEST = re.compile(r"latest(?: ([1-9][0-9]*))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A policy: the latest so many, exactly these, or all."""
+    """A version policy: the latest N, specific ones, or all."""
 
     latest: int | None = 1
     specific: tuple[int, ...] = ()
 
     def among(self, there: Collection[int]) -> tuple[int, ...]:
-        """The versions to serve of those that are there, the oldest first."""
+        """Return the versions to serve among those that exist, oldest first."""
         known = sorted(set(there))
         if self.specific:
             return tuple(version for version in known if version in self.specific)
@@ -35,13 +35,13 @@ class Choice:
 
 
 def number_in(text: str) -> int | None:
-    """The version that is called so; None if none can be."""
+    """Return the version number in this text; None if it is not one."""
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST))
     return int(text) if is_number and int(text) <= _LARGEST else None
 
 
 def parse_choice(text: str | Collection[int]) -> Choice:
-    """A policy as it is written: `"latest"`, `"latest 2"`, `"all"`, or numbers.
+    """Parse a version policy: `"latest"`, `"latest 2"`, `"all"`, or numbers.
 
     >>> str(parse_choice("latest 2"))
     'the latest 2 versions'
@@ -70,7 +70,7 @@ def pick(
     version: int | None = None,
     label: str | None = None,
 ) -> int | None:
-    """The version for a request: the one it names, by number or label, or the latest."""
+    """Return the version for a request: the one it names, by number or label, or the latest."""
     if label is not None:
         version = labels.get(label)
         if version is None:
@@ -83,8 +83,8 @@ def pick(
 def moved(
     before: Mapping[str, int], wanted: Mapping[str, int], available: Collection[int]
 ) -> dict[str, int]:
-    """The versions that labels stand for: one moves when the version it is meant for can serve, or
-    the one before cannot any more."""
+    """Return the versions that labels refer to: a label moves once its new version can serve, or
+    the previous one no longer can."""
     return {
         label: version
         if version in available or before.get(label) not in available
@@ -96,9 +96,9 @@ def moved(
 def to_retire(
     served: Collection[int], wanted: Collection[int], available: Collection[int]
 ) -> tuple[int, ...]:
-    """Which versions go: those that are not wanted, once everything that is wanted can serve.
+    """Return the versions to retire: the unwanted ones, once all wanted ones can serve.
 
-    As long as a new version is missing, or has failed, the old ones stay.
+    As long as a wanted version is missing or has failed, the old versions stay.
     """
     if not set(wanted) <= set(available):
         return ()

@@ -1,8 +1,8 @@
-"""Run a new version before requests get it, so that they do not pay for its first step.
+"""Run a new version before requests use it, so that they do not pay for its first step.
 
-What it is run with was recorded beside it (`assets.extra/tf_serving_warmup_requests`, as TensorFlow
-Serving has it), or is made from its signature: zeros, one row of them. What that has changed in the
-model is put back.
+The warm-up requests are recorded beside the model (`assets.extra/tf_serving_warmup_requests`, as in
+TensorFlow Serving), or made up from its signature: one row of zeros. Changes that they make to the
+model's state are undone.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ Feeds = dict[str, np.ndarray]
 
 
 async def warm_up(session: Usable, path: str, signatures: dict[str, CallSignature]) -> int:
-    """Run it with everything that was recorded, or else once; returns how often.
+    """Run the session with all recorded requests, or else once with zeros; returns the number of
+    runs.
 
-    What was recorded must work, or the model is not what it should be. What was made up need not.
+    Recorded requests must succeed; else the model is faulty. The made-up request may fail.
     """
     recorded = os.path.join(path, RECORDED)
     if os.path.isfile(recorded):
@@ -40,7 +41,7 @@ async def warm_up(session: Usable, path: str, signatures: dict[str, CallSignatur
         count = await _run_with_zeros(session, signatures)
     if session._stay.changed:
         await asyncio.to_thread(session.reset)
-        session._stay.changed = False  # it is what the next open gives
+        session._stay.changed = False  # the state is that of a newly opened session
     return count
 
 
@@ -59,7 +60,7 @@ async def _replay(session: Usable, path: str, signatures: dict[str, CallSignatur
 
 async def _run_with_zeros(session: Usable, signatures: dict[str, CallSignature]) -> int:
     made_up = _made_up(next(iter(signatures.values()))) if signatures else None
-    if made_up is None or session.engine.startswith("litert"):  # which may remember it
+    if made_up is None or session.engine.startswith("litert"):  # LiteRT may keep state of the run
         return 0
     try:
         await session.arun(None, made_up, timeout=_MADE_UP_SECONDS)
@@ -69,9 +70,9 @@ async def _run_with_zeros(session: Usable, signatures: dict[str, CallSignature])
 
 
 def recorded_requests(path: str) -> Iterator[tuple[str, Feeds]]:
-    """Each request in a file of records: the name of its signature, if it has one, and its inputs.
+    """Yield each recorded request of a file: the name of its signature, if any, and its inputs.
 
-    Requests for classification and regression are left out.
+    Requests for classification and regression are skipped.
     """
     from sojourn.service.grpc.messages import TFSERVING, DecodeError
     from sojourn.service.grpc.tensors import to_array
@@ -96,7 +97,7 @@ def _called(signatures: dict[str, CallSignature], name: str, path: str) -> CallS
 
 
 def _made_up(call: CallSignature) -> Feeds | None:
-    """Zeros for every input; None if nothing says what it takes."""
+    """Return zeros for every input; None if the shape or dtype of an input is unknown."""
     feeds: dict[str, Any] = {}
     for name, spec in call.spec.inputs.items():
         array = _zeros(spec)

@@ -1,8 +1,8 @@
-"""Folders of models, looked at now and then: what is new there is served, what is gone is not.
+"""Poll folders of models: new models and versions are served, removed ones are retired.
 
-By looking and not by being told (inotify): that works for every file system, network ones included,
-and a look at some folders costs next to nothing. What is still being copied is left alone until
-nothing has changed in it for a moment; what was renamed into place is whole, and waits as long.
+Polling instead of inotify works on every file system, network ones included, and scanning some
+folders is cheap. A version that is still being copied is left alone until nothing in it has changed
+for a moment; one that was renamed into place is complete but waits as long.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from sojourn.service import folders
 from sojourn.service.rules import ModelRules
 
 _log = logging.getLogger("sojourn.service")
-QUIET_SECONDS = 1.0  # without a change, until something new is taken to be complete
+QUIET_SECONDS = 1.0  # without a change until something new counts as complete
 
 Entries = Mapping[str, ModelRules]
-Print = tuple[tuple[str, int, int, int], ...]  # of each file: size, time, and which it is
+Print = tuple[tuple[str, int, int, int], ...]  # of each file: path, size, mtime and inode
 
 
 class Key(NamedTuple):
-    """One version of a model, somewhere."""
+    """One version of a model at a path."""
 
     name: str
     version: int
@@ -34,20 +34,20 @@ class Key(NamedTuple):
 
 
 class Quiet:
-    """Tells what is complete from what is still being written. Pure: times are passed in."""
+    """Distinguishes complete versions from those still being written. Pure: times are passed in."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self.taken: dict[Key, Print] = {}  # with what it looked like
-        self._waiting: dict[Key, tuple[Print, float]] = {}  # since when it looks like this
+        self.taken: dict[Key, Print] = {}  # with their fingerprints
+        self._waiting: dict[Key, tuple[Print, float]] = {}  # and since when it is unchanged
 
     def take(self, prints: Mapping[Key, Print]) -> None:
-        """These are complete: they were there when the server started."""
+        """Mark these as complete: they existed when the server started."""
         self.taken.update(prints)
 
     def update(self, prints: Mapping[Key, Print], now: float) -> set[Key]:
-        """What has become complete by now, of those that are there: also what was so before, and
-        has been changed since."""
+        """Return the versions that have become complete by now, including those that were complete
+        before and have been changed since."""
         self.taken = {key: seen for key, seen in self.taken.items() if prints.get(key) == seen}
         self._waiting = {key: since for key, since in self._waiting.items() if key in prints}
         complete = set()
@@ -64,7 +64,7 @@ class Quiet:
 
 
 class Found(NamedTuple):
-    """One model, as it was last found: its rules, and the paths of its complete versions."""
+    """One model as last found: its rules and the paths of its complete versions."""
 
     rules: ModelRules
     versions: Mapping[int, str]
@@ -72,10 +72,10 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What is different from the last look."""
+    """The differences from the previous scan."""
 
-    changed: Mapping[str, Found] = field(default_factory=dict)  # or new
-    same_rules: frozenset[str] = frozenset()  # those of them of which only the versions are
+    changed: Mapping[str, Found] = field(default_factory=dict)  # changed or new models
+    same_rules: frozenset[str] = frozenset()  # changed models with unchanged rules
     gone: frozenset[str] = frozenset()
     again: frozenset[tuple[str, int]] = frozenset()  # versions whose files have just settled
 
@@ -86,7 +86,7 @@ class News:
 def compare(
     before: Mapping[str, Found], after: Mapping[str, Found], complete: Collection[Key]
 ) -> News:
-    """What has changed from one look to the next."""
+    """Return what has changed from one scan to the next."""
     settled = {key.name for key in complete}
     changed = {n: f for n, f in after.items() if n in settled or before.get(n) != f}
     return News(
@@ -98,7 +98,7 @@ def compare(
 
 
 class Watcher:
-    """Looks at the folders until it is cancelled."""
+    """Scans the folders until it is cancelled."""
 
     def __init__(
         self,
@@ -115,13 +115,14 @@ class Watcher:
         self.lock = asyncio.Lock()  # held while something is changed
 
     async def begin(self) -> None:
-        """Everything that is there now is served already, or is not to be."""
+        """Take a first scan: what exists now is already served, or should not be."""
         entries, prints = await asyncio.to_thread(self._look_around)
         self._quiet.take(prints)
         self._last = self._found(entries, prints)
 
     async def run(self) -> None:
-        """Look, for ever. A look that fails changes nothing, says why once, and is not the last."""
+        """Scan forever. A failed scan changes nothing and logs its reason once; scanning
+        continues."""
         while True:
             await asyncio.sleep(self._seconds)
             try:
@@ -146,8 +147,9 @@ class Watcher:
         return entries, {key: _print(key.path) for key in _keys(entries)}
 
     def _found(self, entries: Entries, there: Collection[Key]) -> dict[str, Found]:
-        """Every model with those of its versions that are complete, or were before. As long as
-        there are others only, it is what it was: nothing leaves for something half-written."""
+        """Return every model with its versions that are complete or were before. While a model has
+        only incomplete versions, its previous entry stays: a half-written version replaces
+        nothing."""
         complete: dict[str, dict[int, str]] = {name: {} for name in entries}
         waits = set()
         for key in sorted(there):
@@ -167,7 +169,7 @@ class Watcher:
 
 
 def _keys(entries: Entries) -> list[Key]:
-    """Every version that is there."""
+    """Return every version that exists."""
     return [
         Key(name, version, path)
         for name, rules in entries.items()
@@ -177,7 +179,7 @@ def _keys(entries: Entries) -> list[Key]:
 
 
 def _print(path: str) -> Print:
-    """What its files look like from outside."""
+    """Return a fingerprint of the files at a path, without reading them."""
     if not os.path.isdir(path):
         return (_entry(path),)
     files = (os.path.join(root, name) for root, _, names in os.walk(path) for name in names)
@@ -188,5 +190,5 @@ def _entry(path: str) -> tuple[str, int, int, int]:
     try:
         found = os.stat(path)
     except OSError:
-        return path, -1, 0, 0  # it is gone already, or a link to nothing
+        return path, -1, 0, 0  # already removed, or a dangling link
     return path, found.st_size, found.st_mtime_ns, found.st_ino

@@ -1,7 +1,7 @@
 """Decide which model is open on which node. Pure: events in, orders out.
 
-`terms.py` has the words, `books.py` the state and its indexes, `planner.py` the decisions. A
-contract in `pyproject.toml` keeps threads, clocks and I/O out of all three, and Ray as well.
+`terms.py` has the types, `books.py` the state and its indexes, `planner.py` the decisions. A
+contract in `pyproject.toml` keeps threads, clocks, I/O and Ray out of all three.
 """
 
 from sojourn.cluster.planner.planner import Planner

@@ -1,4 +1,4 @@
-"""What is open where, and the indexes by which a node or a victim is found without a search."""
+"""What is open where, with indexes to find a node or a victim without a search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from sojourn.pool.decisions.terms import CopyId
 
 @dataclass(slots=True, eq=False)
 class Copy:
-    """One copy on one node. It is charged until it was closed, and promised room once it leaves."""
+    """One copy on one node. Its bytes are charged while it stays; once it is leaving, its room can
+    be promised to others."""
 
     id: CopyId
     model: Model
@@ -26,26 +27,26 @@ class Copy:
     is_leaving: bool = False
     has_changed: bool = False
     holders: int = 0
-    stays_until: float = 0.0  # it could not leave, and is not asked again before
-    weight: float = 1.0  # as of the bucket that it is in
+    stays_until: float = 0.0  # it could not be closed; not retried before this
+    weight: float = 1.0  # the key of the idle row that it is in
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A registered model, its copies by slot, and what is remembered of it."""
+    """A registered model: its copies by slot, its parked states and its history."""
 
     model: Model
     copies: dict[int, Copy] = field(default_factory=dict)
     bytes: int = 0
     parked: dict[int, str | None] = field(default_factory=dict)  # by slot: the node, None: shared
-    is_wanted: bool = False  # it is open, or shall be
-    is_gone: bool = False  # unregistered; here until its last copy is closed
+    is_wanted: bool = False  # open, or should be
+    is_gone: bool = False  # unregistered; kept until its last copy is closed
     comebacks: float = 0.0
     evicted_at: float | None = None
 
     @property
     def is_short(self) -> bool:
-        """Whether it has fewer copies than it should have."""
+        """Whether the model has fewer copies than it should have."""
         staying = sum(not copy.is_leaving for copy in self.copies.values())
         is_due = (self.is_wanted or self.model.pinned) and not self.is_gone
         return is_due and staying < self.model.copies
@@ -53,7 +54,7 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A node, what is on it, and how much of it is promised."""
+    """A node, its copies, and how much of its budget is promised."""
 
     node: Node
     copies: dict[CopyId, Copy] = field(default_factory=dict)
@@ -68,18 +69,18 @@ class Place:
 
 
 class Books:
-    """Every node, model and copy. The one owner of the planner's state."""
+    """Every node, model and copy. The only owner of the planner's state."""
 
     def __init__(self) -> None:
         self.places: dict[str, Place] = {}
         self.entries: dict[str, Entry] = {}
         self.copies: dict[CopyId, Copy] = {}
         self._generation = 0
-        self._by_room: list[tuple[int, str]] = []  # free bytes of the nodes that take copies
-        # Copies that may leave, the least recently used first; one row for each weight.
+        self._by_room: list[tuple[int, str]] = []  # free bytes and name of each node
+        # Copies that may be evicted, least recently used first; one row for each weight.
         self._idle: dict[float, OrderedDict[CopyId, Copy]] = {}
-        self._timed: dict[CopyId, Copy] = {}  # those of them that leave after a time
-        self._pinned: dict[int, int] = {}  # how many pinned models there are of each size
+        self._timed: dict[CopyId, Copy] = {}  # idle copies that are closed after `keep_seconds`
+        self._pinned: dict[int, int] = {}  # number of pinned models of each size
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -88,7 +89,7 @@ class Books:
         insort(self._by_room, (node.budget_bytes, node.name))
 
     def remove_node(self, name: str) -> list[Copy]:
-        """Forget a node; the copies that were on it."""
+        """Remove a node; return the copies that were on it."""
         place = self.places[name]
         copies = list(place.copies.values())
         for copy in copies:
@@ -98,17 +99,17 @@ class Books:
         return copies
 
     def with_room(self, need: int) -> Iterator[Place]:
-        """The nodes that have so much free, the fullest first."""
+        """Yield the nodes with at least `need` bytes free, fullest first."""
         for _, name in self._by_room[bisect_left(self._by_room, (need, "")) :]:
             yield self.places[name]
 
     def emptiest(self) -> Iterator[Place]:
-        """The nodes that take copies, the emptiest first."""
+        """Yield all nodes, emptiest first."""
         for _, name in reversed(self._by_room):
             yield self.places[name]
 
     def overfull(self) -> list[Place]:
-        """The nodes that have promised more than they have."""
+        """Return the nodes that have promised more than their budget."""
         count = bisect_left(self._by_room, (0, ""))
         return [self.places[name] for _, name in self._by_room[:count]]
 
@@ -116,7 +117,7 @@ class Books:
         return len(self._by_room) - bisect_left(self._by_room, (need, ""))
 
     def charge(self, place: Place, bytes: int) -> None:
-        """Promise so much more of a node, or less."""
+        """Promise `bytes` more of a node's budget, or less if negative."""
         self._unlist(place)
         place.staying_bytes += bytes
         insort(self._by_room, (place.free_bytes, place.node.name))
@@ -132,7 +133,7 @@ class Books:
             self._count_pinned(entry.bytes, 1)
 
     def retire_model(self, entry: Entry) -> None:
-        """It is unregistered; its copies are leaving."""
+        """Mark a model as unregistered; its copies are leaving."""
         entry.is_gone, entry.is_wanted = True, False
         for slot in list(entry.parked):
             self.unpark(entry, slot)
@@ -143,14 +144,14 @@ class Books:
         del self.entries[name]
 
     def resize(self, entry: Entry, bytes: int) -> None:
-        """What the next copy of this model is charged with."""
+        """Set how many bytes the next copy of this model is charged."""
         if entry.model.pinned:
             self._count_pinned(entry.bytes, -1)
             self._count_pinned(bytes, 1)
         entry.bytes = bytes
 
     def change_model(self, entry: Entry, model: Model) -> None:
-        """The same model by other rules, for its copies as well."""
+        """Change the rules of a model and of its copies."""
         was, entry.model = entry.model.pinned, model
         if model.pinned != was:
             self._count_pinned(entry.bytes, 1 if model.pinned else -1)
@@ -192,7 +193,7 @@ class Books:
         return copy
 
     def leave(self, copy: Copy) -> None:
-        """It is on its way out: its room is promised to others."""
+        """Mark a copy as leaving: its room can be promised to others."""
         self.unlist_idle(copy)
         copy.is_leaving = True
         place = self.places[copy.node]
@@ -201,7 +202,7 @@ class Books:
         self.charge(place, -copy.bytes)
 
     def stay(self, copy: Copy) -> None:
-        """It is not closed after all, so its room cannot be given to others."""
+        """Keep a copy that was leaving: its room is no longer available to others."""
         copy.is_leaving = False
         place = self.places[copy.node]
         if copy.model.pinned:
@@ -210,7 +211,7 @@ class Books:
         self.list_idle(copy)
 
     def remove(self, copy: Copy) -> None:
-        """It is gone."""
+        """Remove a copy that has been closed."""
         if not copy.is_leaving:
             self.leave(copy)
         place = self.places[copy.node]
@@ -221,7 +222,7 @@ class Books:
             del entry.copies[copy.id.slot]
 
     def park(self, entry: Entry, slot: int, node: str | None) -> None:
-        """The state of this slot is kept on a node, or where all nodes see it."""
+        """Record that the state of this slot is parked on a node, or in shared storage (None)."""
         self.unpark(entry, slot)
         entry.parked[slot] = node
         if node is not None:
@@ -241,10 +242,10 @@ class Books:
             place.pinned_bytes += grown
         self.charge(place, grown)
 
-    # -- who may leave -------------------------------------------------------------------------
+    # -- eviction candidates -------------------------------------------------------------------
 
     def list_idle(self, copy: Copy) -> None:
-        """It may leave, after all others of its weight."""
+        """List a copy as idle, behind all others of its weight, if it may be evicted."""
         self.unlist_idle(copy)
         if copy.model.pinned or copy.holders or copy.is_leaving or not copy.is_open:
             return
@@ -260,7 +261,7 @@ class Books:
             row.pop(copy.id, None)
 
     def expired(self, now: float) -> list[CopyId]:
-        """Those that have been idle for as long as they may be."""
+        """Return the copies that have been idle for their `keep_seconds`."""
         return [
             copy.id
             for copy in self._timed.values()
@@ -268,13 +269,13 @@ class Books:
         ]
 
     def candidate(self, copy: Copy) -> Candidate:
-        """It as the pool's own eviction sees it."""
+        """Return the copy in the form that the pool's eviction rule takes."""
         entry = self.entries[copy.model.name]
         cost, comebacks = copy.model.cost_seconds, float(round(entry.comebacks))
         return Candidate(copy.id, copy.bytes, copy.last_used, copy.opened_at, cost, comebacks)
 
     def candidates_on(self, place: Place, now: float) -> list[Candidate]:
-        """Those that may leave this node."""
+        """Return the copies on this node that may be evicted."""
         return [
             self.candidate(copy)
             for copy in place.copies.values()
@@ -283,7 +284,8 @@ class Books:
         ]
 
     def first_to_leave(self, now: float, most: int) -> list[Copy]:
-        """The copies of the whole cluster that are worth least, in the order of the pool's rule."""
+        """Return the least valuable copies of the whole cluster, in the order of the pool's
+        eviction rule."""
         there = [(c for c in row.values() if now >= c.stays_until) for row in self._idle.values()]
         begun = [(next(row, None), row) for row in there]
         heads = [head for head, _ in begun if head is not None]

@@ -1,4 +1,5 @@
-"""Where a copy goes: the node that has room, or the one where room costs least. Changes nothing."""
+"""Choose the node for a copy: one with room, or the one where making room costs least.
+Read-only."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from sojourn.values import format_bytes
 
 
 class Placing:
-    """Looks at the books of one planner."""
+    """Chooses nodes from the books of one planner."""
 
     def __init__(self, books: Books, rules: Rules) -> None:
         self._books = books
@@ -41,7 +42,8 @@ class Placing:
     def place_by_eviction(
         self, entry: Entry, places: Sequence[Place], now: float
     ) -> tuple[Place | None, tuple[CopyId, ...]]:
-        """The node where room costs least, and who leaves there. Without `places`: any node."""
+        """Return the node where making room costs least, and the copies to evict there. Considers
+        only `places`, if any are given."""
         need, residency = entry.bytes, self._rules.min_residency_seconds
         best: tuple[float, int] | None = None
         found, leaving = None, tuple[CopyId, ...]()
@@ -61,7 +63,8 @@ class Placing:
         return found, leaving
 
     def lack(self, entry: Entry) -> SojournError:
-        """Why no node has room for a model: a PoolTimeout if those who have leased it may leave."""
+        """Return why no node has room for a model: a PoolTimeout if the room may become free when
+        leases end."""
         model, home = entry.model, entry.parked.get(0)
         places = [
             place
@@ -82,7 +85,7 @@ class Placing:
         )
 
     def _promising(self, entry: Entry, now: float) -> list[Place]:
-        """A few nodes that hold what the whole cluster can spare best."""
+        """Return a few nodes with the copies that the whole cluster can best spare."""
         most = self._rules.looks_at
         found: dict[str, Place] = {}
         for copy in self._books.first_to_leave(now, most * 4):
@@ -91,13 +94,14 @@ class Placing:
                 found[place.node.name] = place
                 if len(found) == most:
                     break
-        if entry.model.pinned or not found:  # it must find a place if there is one: ask them all
+        if entry.model.pinned or not found:  # a place must be found if one exists: try all
             rest = (p for p in self._books.emptiest() if self.suits(entry, p))
             found.update((p.node.name, p) for p in rest if p.node.name not in found)
         return list(found.values())
 
 
 def _loss(victims: Sequence[Candidate], now: float) -> tuple[float, int]:
-    """What is lost with them: the dearest of them counts first, then all their bytes."""
+    """Return the loss of evicting these: the most valuable victim counts first, then the total
+    bytes."""
     dearest = max((weight(c) / max(now - c.last_used, 1e-3) for c in victims), default=0.0)
     return dearest, sum(c.bytes for c in victims)

@@ -1,13 +1,13 @@
-"""Decide what is opened where, and who leaves for it. Events in, orders out.
+"""Decide what is opened where, and which copies are evicted for it. Events in, orders out.
 
-1. A copy goes to the emptiest node that has room and no other copy of its model, except where that
-   would take the last hole in which the largest pinned model fits: then the fullest that will do.
-2. Where no node has room, the copies that the pool's own rule would evict first, over the whole
-   cluster, name a few nodes; the one whose victims are worth least makes room.
-3. No copy is closed for a model without requests: what a lost node had comes back where it fits,
-   pinned models and those with waiting callers wherever others can make room.
+1. A copy is placed on the emptiest node that has room and no other copy of its model, unless that
+   would fill the last gap that fits the largest pinned model: then on the fullest suitable node.
+2. If no node has room, the copies that the pool's own rule would evict first, over the whole
+   cluster, select a few nodes; the one whose victims are worth least makes room.
+3. No copy is closed for a model without requests: the copies of a lost node return where they fit,
+   pinned models and those with waiting callers also where others can make room.
 4. Nothing moves because a node is new. Copies move only when their node is drained.
-5. A newcomer is not evicted for a model that is not pinned (no thrash): that one waits.
+5. A newly opened copy is not evicted for a model that is not pinned (no thrashing): that one waits.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ _MOST_COMEBACKS = 7.0
 
 
 class Planner:
-    """The plan of one cluster. Each event returns the orders that follow from it.
+    """The plan of one cluster. Each event returns the resulting orders.
 
-    Orders for one node are to be carried out in their order. What was ordered counts as promised
-    at once; the node says when it is so (`on_opened`, `on_closed`, `on_failed`).
+    Orders for one node must be carried out in sequence. Room that an order needs is promised at
+    once; the node's result is reported through `on_opened`, `on_closed` and `on_failed`.
     """
 
     def __init__(self, rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
         self.books = Books()
         self._placing = Placing(self.books, self.rules)
-        # Models that have fewer copies than they should have, and whether a caller waits.
+        # Models with fewer copies than they should have, and whether a caller waits.
         self._due: dict[str, bool] = {}
-        # The same, of those that found no room or could not be opened, and when to try again.
+        # The same for models that found no room or could not be opened, with the time of the next
+        # attempt.
         self._later: dict[str, tuple[float, bool]] = {}
 
     def recover(
@@ -50,8 +51,8 @@ class Planner:
         parked: Iterable[tuple[str, int, str]],
         now: float,
     ) -> tuple[Order, ...]:
-        """Take over from an earlier planner: what there is, the copies that are open where, and
-        whose state is kept where."""
+        """Take over from an earlier planner: nodes, models, open copies with their nodes, and
+        parked states with their nodes."""
         for node in nodes:
             self.books.add_node(node)
         for model in models:
@@ -73,7 +74,7 @@ class Planner:
     # -- nodes ---------------------------------------------------------------------------------
 
     def on_node(self, node: Node, now: float) -> tuple[Order, ...]:
-        """A node has joined, with nothing open on it."""
+        """Add a node that has joined, with nothing open on it."""
         if node.name in self.books.places:
             raise ValueError(f"node {node.name!r} is known already")
         self.books.add_node(node)
@@ -81,7 +82,7 @@ class Planner:
         return self.plan(now)
 
     def on_node_lost(self, name: str, now: float) -> tuple[Order, ...]:
-        """A node is gone with all that was on it. State that only it had is lost."""
+        """Remove a lost node with all its copies. State that only it had is lost."""
         orders: list[Order] = []
         for model, slot in self.books.places[name].parked.copy():
             entry = self.books.entries[model]
@@ -100,7 +101,7 @@ class Planner:
     # -- models --------------------------------------------------------------------------------
 
     def on_model(self, model: Model, now: float) -> tuple[Order, ...]:
-        """A model is registered. A pinned one is opened; others once they are asked for."""
+        """Register a model. A pinned model is opened at once, others on demand."""
         if model.name in self.books.entries:
             raise ValueError(f"a model {model.name!r} is registered, or has copies that leave")
         self.books.add_model(model)
@@ -108,7 +109,7 @@ class Planner:
         return self.plan(now)
 
     def on_model_gone(self, name: str, now: float) -> tuple[Order, ...]:
-        """A model is unregistered: its copies are closed, and what it had parked is dropped."""
+        """Unregister a model: close its copies and forget its parked states."""
         entry = self.books.entries[name]
         orders: list[Order] = []
         for copy in entry.copies.values():
@@ -121,7 +122,7 @@ class Planner:
         return (*orders, *self.plan(now))
 
     def on_demand(self, name: str, now: float) -> tuple[Order, ...]:
-        """A caller wants this model: it is opened if it is not, and counts as used."""
+        """Open a model that a caller requests, if it is not open, and mark it as used."""
         entry = self.books.entries[name]
         entry.is_wanted = True
         is_open = False
@@ -136,9 +137,9 @@ class Planner:
         return ()
 
     def on_evict(self, name: str, now: float) -> tuple[Order, ...]:
-        """The memory of a model is wanted back: its copies without leases are closed."""
+        """Free the memory of a model: close its copies without leases."""
         entry = self.books.entries[name]
-        entry.is_wanted = False  # until somebody asks for it
+        entry.is_wanted = False  # until a caller requests it
         self._forget_due(name)
         idle = [
             copy.id
@@ -146,13 +147,13 @@ class Planner:
             if copy.is_open and not (copy.is_leaving or copy.holders) and now >= copy.stays_until
         ]
         orders = self._evict(idle, now)
-        self._check(name)  # a pinned one comes back
+        self._check(name)  # a pinned model is reopened
         return (*orders, *self.plan(now))
 
     def on_rules(
         self, name: str, now: float, *, pinned: bool, keep_seconds: float | None
     ) -> tuple[Order, ...]:
-        """A model is to stay, or is not any more; or how long it stays idle is another."""
+        """Change whether a model is pinned, and how long its copies may stay idle."""
         entry = self.books.entries[name]
         model = replace(entry.model, pinned=pinned, keep_seconds=keep_seconds)
         self.books.change_model(entry, model)
@@ -162,15 +163,15 @@ class Planner:
         return (*orders, *self.plan(now))
 
     def expire(self, now: float) -> tuple[Order, ...]:
-        """Copies that have been idle for as long as their models may be leave, and others where
-        those that were to make room have stayed."""
+        """Close copies that have been idle for their `keep_seconds`, and evict others on nodes
+        where copies that should have made room have stayed."""
         orders = self._evict(self.books.expired(now), now)
         for place in self.books.overfull():
             orders += self._relieve(place.node.name, now)
         return tuple(orders)
 
     def on_holders(self, copy_id: CopyId, holders: int, now: float) -> None:
-        """So many leases of this copy are out. One that is leased is not evicted."""
+        """Set the number of leases of this copy. A leased copy is not evicted."""
         copy = self.books.copies.get(copy_id)
         if copy is not None and not copy.is_leaving:
             if holders or copy.holders:
@@ -181,7 +182,7 @@ class Planner:
     # -- copies --------------------------------------------------------------------------------
 
     def on_opened(self, copy_id: CopyId, bytes: int, now: float) -> tuple[Order, ...]:
-        """A copy is open, and was measured."""
+        """Record that a copy is open, with its measured size."""
         copy = self.books.copies.get(copy_id)
         if copy is None or copy.is_leaving:
             return ()
@@ -192,7 +193,7 @@ class Planner:
         return self.on_measured(copy_id, bytes, now)
 
     def on_measured(self, copy_id: CopyId, bytes: int, now: float) -> tuple[Order, ...]:
-        """A copy holds so much now. If its node is over its budget, others leave."""
+        """Update the size of a copy. If its node is over budget, other copies are evicted."""
         copy = self.books.copies.get(copy_id)
         if copy is None:
             return ()
@@ -200,7 +201,8 @@ class Planner:
         return (*self._relieve(copy.node, now), *self.plan(now))
 
     def _relieve(self, node: str, now: float) -> tuple[Order, ...]:
-        """If a node is over its budget, copies leave: as many as it takes, or all that can."""
+        """If a node is over its budget, evict as many copies as necessary, or all that may be
+        evicted."""
         place = self.books.places[node]
         if place.free_bytes >= 0:
             return ()
@@ -210,13 +212,14 @@ class Planner:
         return tuple(self._evict(all_of_them if chosen is None else chosen, now))
 
     def on_changed(self, copy_id: CopyId) -> None:
-        """The variables of this copy are no longer those that were loaded or saved."""
+        """Record that the variables of this copy have changed since they were loaded or saved."""
         copy = self.books.copies.get(copy_id)
         if copy is not None:
             copy.has_changed = True
 
     def on_closed(self, copy_id: CopyId, now: float, *, parked: bool = False) -> tuple[Order, ...]:
-        """A copy is gone, as ordered or by itself; `parked`: its state was saved before."""
+        """Record that a copy was closed, as ordered or by itself; `parked`: its state was saved
+        before."""
         copy = self.books.copies.get(copy_id)
         if copy is None:
             return ()
@@ -230,9 +233,11 @@ class Planner:
         return self.plan(now)
 
     def on_stayed(self, copy_id: CopyId, now: float, *, is_leased: bool) -> bool:
-        """A copy that was to leave is leased, or its state cannot be kept; whether it may stay.
+        """Handle a copy that could not be closed, because it is leased or its state cannot be
+        parked. Return whether it may stay.
 
-        Not if its model is unregistered."""
+        It may not stay if its model is unregistered.
+        """
         copy = self.books.copies.get(copy_id)
         if copy is None or not copy.is_leaving:
             return True
@@ -249,12 +254,14 @@ class Planner:
         return True
 
     def has_room(self, copy_id: CopyId) -> bool:
-        """Whether a copy can be opened where it was planned: those that made room have left."""
+        """Whether a copy can be opened where it was planned: the copies evicted for it are
+        closed."""
         copy = self.books.copies.get(copy_id)
         return copy is not None and self.books.places[copy.node].free_bytes >= 0
 
     def on_parked(self, name: str, slot: int, node: str) -> bool:
-        """The state of a slot is kept on this node, or where all see it; whether that is news."""
+        """Record that the state of a slot is parked on this node, or in shared storage. Return
+        whether that was not known before."""
         entry = self.books.entries.get(name)
         is_seen = self.rules.has_shared_storage or node in self.books.places
         if entry is None or entry.is_gone or slot in entry.parked or not is_seen:
@@ -263,7 +270,7 @@ class Planner:
         return True
 
     def on_failed(self, copy_id: CopyId, now: float) -> tuple[Order, ...]:
-        """A copy could not be opened. It is tried again after a while, perhaps elsewhere."""
+        """Record that a copy could not be opened. It is retried later, possibly on another node."""
         copy = self.books.copies.get(copy_id)
         if copy is None:
             return ()
@@ -276,8 +283,8 @@ class Planner:
         return self.plan(now)
 
     def lack(self, name: str) -> SojournError | None:
-        """Why a model that is asked for is open nowhere: a PoolTimeout if that may pass by itself,
-        None if it is about to be."""
+        """Return why a requested model is not open on any node: a PoolTimeout if that may resolve
+        by itself, None if the model is about to be opened."""
         entry = self.books.entries[name]
         return None if entry.copies or name in self._due else self._placing.lack(entry)
 
@@ -285,11 +292,12 @@ class Planner:
 
     @property
     def has_due(self) -> bool:
-        """Whether there is more to plan for now."""
+        """Whether more models are due to be planned now."""
         return bool(self._due)
 
     def plan(self, now: float, first: str | None = None) -> tuple[Order, ...]:
-        """Place a few of the copies that are missing: `first`, then those that are due longest."""
+        """Place a few of the missing copies: of `first`, then of the models that have been due
+        longest."""
         self._retry(now)
         orders: list[Order] = []
         names = [] if first is None else [first]
@@ -303,7 +311,8 @@ class Planner:
         return tuple(orders)
 
     def _retry(self, by: float) -> None:
-        """Those whose time has come by then are due again. They are in the order of their times."""
+        """Move the models whose retry time has come by then back to due. They are ordered by that
+        time."""
         while self._later:
             name, (at, is_waited_for) = next(iter(self._later.items()))
             if at > by:
@@ -312,12 +321,12 @@ class Planner:
             self._due[name] = is_waited_for
 
     def _forget_due(self, name: str) -> bool:
-        """It is not due, now or later; whether a caller waits for it."""
+        """Remove a model from the due ones, now and later; return whether a caller waits for it."""
         _, waited_later = self._later.pop(name, (0.0, False))
         return self._due.pop(name, False) or waited_later
 
     def _fill(self, entry: Entry, is_waited_for: bool, now: float) -> list[Order]:
-        """Open the copies that a model is short of, as far as there is room."""
+        """Open the missing copies of a model, as far as room permits."""
         orders: list[Order] = []
         for slot in range(entry.model.copies):
             if slot in entry.copies:
@@ -325,7 +334,7 @@ class Planner:
             has_one = any(copy.is_open for copy in entry.copies.values())
             may_evict = entry.model.pinned or (is_waited_for and not has_one and not orders)
             home = entry.parked.get(slot, "")
-            if home:  # its state is there and nowhere else
+            if home:  # its state is on this node only
                 places: Sequence[Place] = [self.books.places[home]]
                 found = next((p for p in places if p.free_bytes >= entry.bytes), None)
             else:
@@ -354,14 +363,14 @@ class Planner:
             self.books.leave(copy)
             entry = self.books.entries[copy_id.model]
             if not any(not other.is_leaving for other in entry.copies.values()):
-                entry.is_wanted = False  # until somebody asks for it
+                entry.is_wanted = False  # until a caller requests it
                 entry.evicted_at = now
                 self._forget_due(copy_id.model)
             orders.append(_leaving(copy))
         return orders
 
     def _check(self, name: str) -> None:
-        """Plan for a model if it is short of copies."""
+        """Mark a model as due if it is short of copies."""
         entry = self.books.entries.get(name)
         if entry is not None and entry.is_short and name not in self._later:
             self._due.setdefault(name, False)

@@ -1,4 +1,4 @@
-"""The words of the planner: nodes, models, and what it orders. Plain values."""
+"""The types of the planner: nodes, models and orders. Plain values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sojourn.values import arguments
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node that copies can be opened on: what its pool may hold, and its kinds of devices."""
+    """A node on which copies can be opened: its memory budget and its kinds of devices."""
 
     name: str
     budget_bytes: int
@@ -20,11 +20,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that is known to the cluster, and on how many nodes it is open while it is used.
+    """A model that is registered with the cluster, and on how many nodes it is open while it is
+    used.
 
-    `bytes` is what a copy is charged with until one was measured. A `pinned` one is open all the
-    time. `cost_seconds` is what it takes to bring a copy back. A copy that was idle for
-    `keep_seconds` is closed; None: when its room is needed.
+    `bytes` is what a copy is charged until one was measured. A `pinned` model is open all the time.
+    `cost_seconds` is the time to reopen a copy. A copy that was idle for `keep_seconds` is closed;
+    None: when its room is needed.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Model:
 
 
 class Open(NamedTuple):
-    """Open this copy; if it was parked, with the state that it had."""
+    """Open this copy; with `restores`, from its parked state."""
 
     copy: CopyId
     node: str
@@ -50,21 +51,22 @@ class Open(NamedTuple):
 
 
 class Park(NamedTuple):
-    """Save what this copy has learnt where it can be found again, then close it."""
+    """Save the changed state of this copy to storage, then close it."""
 
     copy: CopyId
     node: str
 
 
 class Close(NamedTuple):
-    """Close this copy: its variables are as they were loaded or saved."""
+    """Close this copy; its state has not changed since it was loaded or saved."""
 
     copy: CopyId
     node: str
 
 
 class Lost(NamedTuple):
-    """What this copy had learnt is gone with its node: it starts from the model's own state."""
+    """The changed state of this copy was lost with its node: it restarts from the model's own
+    state."""
 
     copy: CopyId
     node: str
@@ -77,18 +79,18 @@ Order = Open | Park | Close | Lost
 class Rules:
     """The planner's settings. Seconds are those of the clock that is passed in."""
 
-    # A newcomer leaves within this time only when nothing else would make enough room, and for a
-    # model that is not pinned not at all.
+    # A newly opened copy is evicted within this time only if nothing else makes enough room, and
+    # only for a pinned model.
     min_residency_seconds: float = 2.0
-    # A model that was evicted is brought back within this time: that was a bad choice.
+    # Reopening a model within this time of its eviction means that the eviction was a bad choice.
     comeback_seconds: float = 600.0
-    # Whether parked state can be opened on any node, or on the one that has it only.
+    # Whether parked state can be restored on any node, or only on the node that has it.
     has_shared_storage: bool = False
-    # How many nodes are searched for the least loss when a copy must be closed.
+    # How many nodes are searched for the least loss when a copy must be evicted.
     looks_at: int = 4
-    # How many models one event plans for; the rest is due at the next.
+    # How many models one event plans for; the rest wait for the next event.
     most_at_once: int = 4
-    # How long until a model that found no room is tried again, if nothing changes before.
+    # Time until a model that found no room is retried, if nothing changes before.
     retry_seconds: float = 1.0
-    # How long until a copy whose state could not be kept is asked to leave again.
+    # Time until closing is retried for a copy whose state could not be parked.
     stay_seconds: float = 2.0

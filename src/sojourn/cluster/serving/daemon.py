@@ -1,4 +1,4 @@
-"""What `sojourn serve --cluster` runs, from its start to its end."""
+"""The process of `sojourn serve --cluster`, from its start to its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIGNALS = {"drain": signal.SIGTERM, "reload": signal.SIGHUP}
 
 
 class ClusterDaemon(Daemon):
-    """The same command and signals; the servers are elsewhere, one on each node."""
+    """A daemon with the same command and signals, whose servers run elsewhere: one on each node."""
 
     def _make_server(self, stack: contextlib.ExitStack) -> Serving:
         given = self._config.settings
@@ -28,7 +28,7 @@ class ClusterDaemon(Daemon):
         stack.enter_context(
             connect(given.cluster, memory=memory, logging_level=logging.ERROR, log_to_driver=False)
         )
-        self._catch_signals()  # Ray takes them when it connects
+        self._catch_signals()  # Ray replaces our handlers when it connects
         wish = self._wishes.put
         self._fronts = Fronts(
             self._config, self._tokens, Settings(memory), lambda what: wish(_SIGNALS[what])

@@ -1,4 +1,4 @@
-"""The server of one node: the doors and the handler of any server, and the cluster behind them."""
+"""The server of one node: the listeners and handler of any server, with the cluster behind them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from sojourn.session.session import Usable
 from sojourn.values import Receipt
 
 _RELOAD_SECONDS = 30.0
-Tell = Callable[[str, str, int | None], object]  # all other fronts: what, of which model
+Tell = Callable[[str, str, int | None], object]  # tells all other fronts: operation, model, version
 
 
 class FrontCatalogue(Catalogue):
-    """The models of one front. What is loaded or unloaded here, is so on all fronts."""
+    """The models of one front. Loading or unloading a model here does so on all fronts."""
 
     tell: Tell
 
@@ -52,7 +52,7 @@ class FrontCatalogue(Catalogue):
         await super().unload(name, version=version)
 
     def outs(self) -> list[tuple[str, int]]:
-        """The versions that were unloaded on request."""
+        """Return the versions that were unloaded by request."""
         known = [served for model in self._models.values() for served in model.known.values()]
         return [(served.name, served.version) for served in known if served.is_out]
 
@@ -60,11 +60,11 @@ class FrontCatalogue(Catalogue):
         return {**rules.for_pool(), "warms_up": rules.warm_up}
 
     async def _warm_up(self, session: Usable, served: Served) -> None:
-        """Its node does, for each copy."""
+        """Do nothing: the agent on the node warms up each copy."""
 
 
 class Front:
-    """Serves from `start()` to `close()`. The connection to the cluster is its owner's."""
+    """Serves from `start()` to `close()`. Its owner closes the connection to the cluster."""
 
     def __init__(self, everywhere: Cluster, config: Config, known: Tokens, tell: Tell) -> None:
         self._config = config
@@ -89,20 +89,21 @@ class Front:
         self._server = server_of(settings, self._catalogue, tls_of(settings), operation)
 
     def start(self, outs: Iterable[tuple[str, int]]) -> dict[str, str]:
-        """Listen; the addresses. What was unloaded on other fronts is so here."""
+        """Start listening; return the addresses. What was unloaded on other fronts is unloaded here
+        too."""
         self._server.start()
         for name, version in outs:
             self.unload(name, version)
         return dict(self._server.addresses)
 
     def close(self, grace_seconds: float) -> None:
-        """Answer what is under way, and stop."""
+        """Answer the requests under way, and stop."""
         try:
             self._server.close(grace_seconds)
         finally:
             self._pool.close()
 
-    # -- what other fronts and the command ask for -------------------------------------------------
+    # -- requests from other fronts and the command ------------------------------------------------
 
     def load(self, name: str, version: int | None) -> None:
         self._server.call(lambda: self._catalogue.load_here(name, version))
@@ -111,18 +112,19 @@ class Front:
         try:
             self._server.call(lambda: self._catalogue.unload_here(name, version))
         except Refused:
-            pass  # it has not come to this front yet, or has left it
+            pass  # not known to this front yet, or no longer
 
     def outs(self) -> list[tuple[str, int]]:
         return self._catalogue.outs()
 
     def take_wish(self) -> str:
-        """What a client wants of the whole service: "drain", "reload" or nothing."""
+        """Return and clear what a client requested for the whole service: "drain", "reload" or
+        ""."""
         wish, self._wish = self._wish, ""
         return wish
 
     def reload(self, config: Config, known: Tokens, lines: list[str]) -> None:
-        """Serve by another configuration."""
+        """Apply another configuration."""
         entries = config.entries()
         self._config = config
         self._server.operating.gate.tokens = known
@@ -131,14 +133,15 @@ class Front:
         self._answer = lines
 
     def tell_reloaded(self, lines: list[str]) -> None:
-        """Nothing was changed, and this is why."""
+        """Answer a reload request that changed nothing, with the reasons."""
         self._answer = lines
 
     def _drain(self) -> None:
         self._wish = "drain"
 
     async def _reload(self) -> list[str]:
-        """The command reads its configuration again, and has all fronts take it over."""
+        """Ask the command to read its configuration again and apply it to all fronts; return its
+        answer."""
         self._answer, self._wish = None, "reload"
         deadline = time.monotonic() + _RELOAD_SECONDS
         while self._answer is None and time.monotonic() < deadline:

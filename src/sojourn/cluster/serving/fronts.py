@@ -1,4 +1,4 @@
-"""A front on every node, each a Ray actor that belongs to the command: they end with it."""
+"""A front on every node, each a Ray actor that is owned by the command and ends with it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ _FRONT = "front-"
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
 _TELL_SECONDS = 120.0
-_OUTS_SECONDS = 1.0  # those that start at the same time have nothing to tell
+_OUTS_SECONDS = 1.0  # fronts that are starting have nothing to report
 _log = logging.getLogger("sojourn.service")
 
 
 class FrontActor:
-    """The front of the node that Ray has put it on. Ray starts it again if it dies: then it serves
-    nothing until the command says by which configuration and tokens, for Ray knows the first."""
+    """The front on the node where Ray placed it. Ray restarts it if it dies; then it serves
+    nothing until the command sends configuration and tokens, because Ray would only know the
+    original ones."""
 
     def __init__(self, node_id: str, settings: Settings) -> None:
         self._node_id, self._settings = node_id, settings
@@ -40,7 +41,7 @@ class FrontActor:
         self._addresses: dict[str, str] = {}
 
     def serve(self, config: Config, known: Tokens) -> dict[str, str]:
-        """Listen, unless it does; the addresses."""
+        """Start listening, unless already done; return the addresses."""
         with self._lock:
             if self._front is None:
                 with ExitStack() as undo:
@@ -55,11 +56,11 @@ class FrontActor:
             return self._addresses
 
     def take_wish(self) -> str:
-        """What it or a client wants of the command."""
+        """Return what this front or a client requests from the command."""
         return "start" if self._front is None else self._front.take_wish()
 
     def tell(self, what: str, *given: Any) -> None:
-        """Have the front do this by its name, if it is there."""
+        """Call the front's method of this name, if the front has started."""
         if self._front is not None:
             getattr(self._front, what)(*given)
 
@@ -80,7 +81,7 @@ class FrontActor:
                 try:
                     found.append(ray.get_actor(_FRONT + node_id, NAMESPACE))
                 except ValueError:
-                    pass  # it has none yet, or no more
+                    pass  # this node has no front yet, or no longer
         return found
 
     def _tell(self, what: str, name: str, version: int | None) -> None:
@@ -96,13 +97,13 @@ class FrontActor:
         found: set[tuple[str, int]] = set()
         if asked:
             for answer in ray.wait(asked, num_returns=len(asked), timeout=_OUTS_SECONDS)[0]:
-                with suppress(ray.exceptions.RayError):  # it is being started again
+                with suppress(ray.exceptions.RayError):  # that front is being restarted
                     found.update(ray.get(answer))
         return sorted(found)
 
 
 class Fronts:
-    """All of them, for as long as the command runs. Nodes that join later get one too."""
+    """All fronts, for as long as the command runs. Nodes that join later get one too."""
 
     def __init__(
         self, config: Config, known: Tokens, settings: Settings, wish: Callable[[str], None]
@@ -112,7 +113,7 @@ class Fronts:
         self._tell_wish = wish
         self._lock = threading.Lock()
         self._fronts: dict[str, tuple[Mapping[str, Any], Any]] = {}  # by node
-        self._found: dict[str, dict[str, str]] = {}  # the addresses of those that answer
+        self._found: dict[str, dict[str, str]] = {}  # addresses of the fronts that answer
         self._starting: dict[str, tuple[Any, Config, Tokens]] = {}  # by node: its settings
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="sojourn-fronts", daemon=True)
@@ -138,7 +139,7 @@ class Fronts:
         return {**self.addresses, "fronts": fronts}
 
     def start(self) -> None:
-        """Returns when there is a front on every node. Raises if there is one that cannot be."""
+        """Return when every node has a front. Raises if one cannot be started."""
         self._add_new()
         while self._starting and not self._is_over.is_set():
             waiting = {answer: node_id for node_id, (answer, _, _) in self._starting.items()}
@@ -149,11 +150,11 @@ class Fronts:
         self._thread.start()
 
     def give_up(self) -> None:
-        """It has to end while it starts."""
+        """Give up the start."""
         self._is_over.set()
 
     def close(self, grace_seconds: float | None = None) -> None:
-        """Answer what is under way on all nodes, and end. May be called twice."""
+        """Answer the requests under way on all nodes, and end. May be called twice."""
         self._is_over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -167,7 +168,7 @@ class Fronts:
             self._fronts.clear()
 
     def reload(self, config: Config, known: Tokens, lines: list[str]) -> None:
-        """Have all of them serve by another configuration."""
+        """Apply another configuration on all fronts."""
         self._config, self._known = config, known
         for _, (node, front) in self._all():
             self._ask(front.tell.remote("reload", self._config_of(node), known, lines))
@@ -183,7 +184,7 @@ class Fronts:
             return list(self._fronts.items())
 
     def _nearest(self) -> dict[str, str]:
-        """The addresses of the front that is on this machine, if there is one."""
+        """Return the addresses of the front on this machine, if one exists."""
         here = socket.gethostname()
         found = [self._found.get(i, {}) for i, (n, _) in self._all() if _machine(n) == here]
         return found[0] if found else {}
@@ -194,7 +195,7 @@ class Fronts:
                 self._add_new()
                 for node_id, (_, front) in self._all():
                     self._look_at(node_id, front)
-            except Exception as error:  # Ray's head may be away for a moment
+            except Exception as error:  # Ray's head may be unavailable for a moment
                 _log.warning("the fronts cannot be looked at: %s", error)
 
     def _look_at(self, node_id: str, front: Any) -> None:
@@ -211,7 +212,7 @@ class Fronts:
             _log.info("a front has started: serving at %s", " and ".join(found.values()))
             self._take_started(node_id, found)
         wish = self._ask(front.take_wish.remote())
-        if wish == "start":  # Ray has started it again
+        if wish == "start":  # Ray has restarted it
             self._begin(node_id)
         elif wish:
             self._tell_wish(wish)
@@ -229,16 +230,16 @@ class Fronts:
                     self._begin(node_id)
 
     def _begin(self, node_id: str) -> None:
-        """Have a front serve by what counts now."""
+        """Start a front with the current configuration and tokens."""
         node, front = self._fronts[node_id]
-        config, known = self._config, self._known  # first: what is newer is sent again
+        config, known = self._config, self._known  # read first: newer ones are sent later
         asked = front.serve.remote(self._config_of(node), known)
         self._starting[node_id] = asked, config, known
 
     def _take_started(self, node_id: str, found: dict[str, str]) -> None:
         _, config, known = self._starting.pop(node_id)
         self._found[node_id] = found
-        if (config, known) != (self._config, self._known):  # it was too early for the others' word
+        if (config, known) != (self._config, self._known):  # it missed a reload during its start
             node, front = self._fronts[node_id]
             self._ask(front.tell.remote("reload", self._config_of(node), self._known, []))
 
@@ -255,8 +256,8 @@ class Fronts:
         return remote.remote(node_id, self._settings)
 
     def _config_of(self, node: Mapping[str, Any]) -> Config:
-        """The settings of this node's front. Of several on one machine, the first has the addresses
-        and files of the configuration; the others pick free ports."""
+        """Return the settings of this node's front. Of several fronts on one machine, the first has
+        the addresses and files of the configuration; the others pick free ports."""
         for node_id, (other, _) in self._fronts.items():
             if node_id == node["NodeID"]:
                 break
@@ -265,7 +266,7 @@ class Fronts:
         return self._config
 
     def _ask(self, answer: Any) -> Any:
-        """What a front says; None if it does not, for Ray starts it again."""
+        """Return a front's answer; None if it does not answer: Ray restarts it."""
         try:
             return ray.get(answer, timeout=_ANSWER_SECONDS)
         except Exception as error:

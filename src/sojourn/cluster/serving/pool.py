@@ -1,7 +1,7 @@
-"""The models of a cluster as a server wants them: a pool whose sessions may be on any node.
+"""The models of a cluster in the form a server needs: a pool whose sessions may be on any node.
 
-Leases are kept for a moment after their last request, so that most requests cost one message. The
-numbers of the cluster are asked for now and then, on a thread: nothing here blocks a server's loop.
+Leases are kept briefly after their last request, so that most requests cost one message. A thread
+polls the cluster's status, so nothing here blocks a server's loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sojourn.pool.decisions.status import CopyStatus, ModelStatus, PoolStatus
 from sojourn.process.aside import aside
 from sojourn.values import Place, Receipt
 
-IDLE_SECONDS = 2.0  # a lease is given back after this, so that its copy may leave
+IDLE_SECONDS = 2.0  # a lease is returned after this, so that its copy may be evicted
 _LOOK_SECONDS = 0.5
 _EVICT_SECONDS = 30.0
 _KEY = re.compile(r"(.+):([1-9][0-9]*)")
@@ -34,18 +34,19 @@ _log = logging.getLogger("sojourn.service")
 
 
 class ClusterPool:
-    """Lives until `close()`. The connection to the cluster is its owner's."""
+    """A server's pool on a cluster, until `close()`. Its owner closes the connection to the
+    cluster."""
 
     def __init__(self, everywhere: Cluster) -> None:
         self._everywhere = everywhere
         self._lock = threading.Lock()
-        self._ours: dict[str, dict[int, str]] = {}  # by name and version: what the cluster calls it
+        self._ours: dict[str, dict[int, str]] = {}  # by name and version: the cluster's key
         self._copies: dict[str, int] = {}
         self._idle: dict[str, list[tuple[RemoteLease, float]]] = {}
         self._status: Mapping[str, Any] = {"nodes": [], "models": [], "marks": {}}
         self._orders: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._is_over = threading.Event()
-        self.on_receipt: list[Callable[[str, Receipt], None]] = []  # none come from the nodes
+        self.on_receipt: list[Callable[[str, Receipt], None]] = []  # nodes send no receipts
         self._look()
         self._thread = threading.Thread(target=self._run, name="sojourn-cluster-pool", daemon=True)
         self._thread.start()
@@ -55,7 +56,7 @@ class ClusterPool:
         return self
 
     def close(self) -> None:
-        """Give all leases back. May be called twice."""
+        """Return all leases. May be called twice."""
         self._is_over.set()
         self._thread.join()
         for lease in self._take_idle(time.monotonic() + IDLE_SECONDS):
@@ -70,8 +71,8 @@ class ClusterPool:
     def register(
         self, name: str, model: Any, *, version: int | None = None, **options: Any
     ) -> None:
-        """Make a version known, or be one of those that have it. The same files by the same rules
-        are one model, whichever front was first; others get a name of their own."""
+        """Register a version, or become one of its holders. The same files with the same rules are
+        one model, whichever front registers first; others get a separate key."""
         number = version or 1
         key, stamp = _key_of(name, number), _stamp(os.fspath(model), options)
         try:
@@ -86,7 +87,7 @@ class ClusterPool:
     def unregister(
         self, name: str, *, version: int | None = None, timeout: float | None = None
     ) -> bool:
-        """Let a version go; it leaves the nodes with the last front that has it."""
+        """Release a version; it is removed from the nodes with the last front that holds it."""
         key = self._key(name, version)
         with self._lock:
             versions = self._ours.get(name, {})
@@ -102,12 +103,12 @@ class ClusterPool:
     def preload(
         self, *names: str, version: int | None = None, timeout: float | None = None
     ) -> None:
-        """Have these models open somewhere."""
+        """Open these models on some node."""
         for name in names:
             self._everywhere.lease(self._key(name, version), timeout=timeout).close()
 
     def evict(self, name: str, *, timeout: float | None = None, version: int | None = None) -> bool:
-        """Have the copies of a model closed once they are not in use."""
+        """Close the copies of a model once they are not in use."""
         key = self._key(name, version)
         self._give_back(key)
         seconds = _EVICT_SECONDS if timeout is None else timeout
@@ -116,12 +117,12 @@ class ClusterPool:
         return gone
 
     def pin(self, name: str, pinned: bool = True, *, version: int | None = None) -> None:
-        """Have a model open all the time, or not any more. It is done soon."""
+        """Set whether a model is open all the time. Applied asynchronously."""
         key = self._key(name, version)
         self._orders.put(partial(self._everywhere._control.pin, key, pinned))
 
     def keep(self, name: str, seconds: float | None, *, version: int | None = None) -> None:
-        """Have idle copies of a model stay for so long. It is done soon."""
+        """Set how long idle copies of a model stay. Applied asynchronously."""
         key = self._key(name, version)
         if seconds is not None and seconds == float("inf"):
             seconds = None
@@ -137,7 +138,7 @@ class ClusterPool:
         number = version or self.latest(name) or 1
         return _key_of(name, number)
 
-    # -- which there are ---------------------------------------------------------------------------
+    # -- lookups -----------------------------------------------------------------------------------
 
     def names(self) -> tuple[str, ...]:
         with self._lock:
@@ -155,7 +156,8 @@ class ClusterPool:
         return max(self.versions(name), default=None)
 
     def registration(self, name: str, version: int | None = None) -> str | None:
-        """Which registration a version has, or else the latest; None if there is no such one."""
+        """Identify the registration of a version, by default the latest; None if no such version
+        exists."""
         there = self.versions(name)
         number = max(there, default=None) if version is None else version
         if number not in there:
@@ -164,20 +166,20 @@ class ClusterPool:
         return f"{key} {self._status['marks'].get(key)}"
 
     def copies(self, name: str, version: int | None = None) -> int:
-        """How many requests of a model one front has under way at a time."""
+        """Return how many requests for a model one front runs concurrently."""
         return max(1, self._copies.get(self._key(name, version), 1))
 
     def _others(self) -> dict[str, list[int]]:
-        """Models that other programs have registered with the cluster."""
+        """Return the models that other programs have registered with the cluster."""
         found: dict[str, list[int]] = {}
         for key in self._status["models"]:
-            if "#" not in key and "~" not in key:  # a front's own business
+            if "#" not in key and "~" not in key:  # keys that fronts use internally
                 name, version = _parsed(key)
                 found.setdefault(name, []).append(version)
         return found
 
     def stats(self) -> PoolStatus:
-        """All nodes together, as of a moment ago."""
+        """Return the status of all nodes together, as of the last poll."""
         nodes = self._status["nodes"]
         copies = [
             CopyStatus(
@@ -227,11 +229,12 @@ class ClusterPool:
         return _Leasing(self, self._key(name, version), timeout, place)
 
     def lease(self, key: str, timeout: float | None, place: Place) -> RemoteLease:
-        """A new lease. What is lost with its node is for the server to repeat, or to report."""
+        """Take a new lease. It does not repeat steps lost with a node: the server repeats or
+        reports them."""
         return self._everywhere._lease(key, timeout, place, repeats=False)
 
     def kept(self, key: str) -> RemoteLease | None:
-        """A lease that was used a moment ago and can still be."""
+        """Return a recently used lease that can still be used."""
         mark = self._status["marks"].get(key)
         with self._lock:
             idle = self._idle.get(key, [])
@@ -239,7 +242,7 @@ class ClusterPool:
                 lease, _ = idle.pop()
                 if lease.mark == mark and lease.is_active and lease.link.is_usable:
                     return lease
-                self._orders.put(lease.close)  # of a model that had this name, or its node is lost
+                self._orders.put(lease.close)  # of an earlier model, or its node is lost
         return None
 
     def put_back(self, key: str, lease: RemoteLease) -> None:
@@ -253,7 +256,7 @@ class ClusterPool:
             lease.close()
 
     def _take_idle(self, now: float) -> list[RemoteLease]:
-        """Those that were not used for a while."""
+        """Remove and return the leases that were not used for `IDLE_SECONDS`."""
         found: list[RemoteLease] = []
         with self._lock:
             for key, leases in list(self._idle.items()):
@@ -283,7 +286,7 @@ class ClusterPool:
     def _look(self) -> None:
         try:
             self._status = self._everywhere.status()
-        except Exception as error:  # its controller may be starting anew
+        except Exception as error:  # the controller may be restarting
             _log.debug("the cluster does not say how it is: %s", error)
 
 
@@ -315,23 +318,23 @@ class _Leasing:
 
 
 def _key_of(name: str, version: int) -> str:
-    """What a version of a model is called in the cluster: "resnet", "resnet:2"."""
+    """Return the cluster's key for a version of a model: "resnet", "resnet:2"."""
     return name if version == 1 else f"{name}:{version}"
 
 
 def _parsed(key: str) -> tuple[str, int]:
-    """The name and the version that a model of the cluster goes by."""
+    """Return the name and version in a key of the cluster."""
     match = _KEY.fullmatch(key)
     return (key, 1) if match is None else (match[1], int(match[2]))
 
 
 def _named(key: str) -> tuple[str, int]:
-    """The same, of one that may have a front's mark."""
+    """Return the name and version in a key that may have a front's stamp."""
     return _parsed(key.partition("~")[0])
 
 
 def _stamp(path: str, options: Mapping[str, Any]) -> str:
-    """Distinguishes files and rules from others under the same name."""
+    """Return a stamp that distinguishes files and rules from others under the same name."""
     digest = hashlib.sha256(repr(sorted(options.items())).encode())
     paths = [path]
     for folder, folders, names in os.walk(path):

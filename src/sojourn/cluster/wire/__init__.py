@@ -1,5 +1,5 @@
-"""The data plane between a caller and an agent: frames over TCP, arrays as they lie in memory.
+"""The data plane between a caller and an agent: frames over TCP, with arrays as raw memory.
 
-`frames.py` is what a frame looks like, `words.py` what is said in one, `blocking.py` one end for
-threads, `awaited.py` one for an event loop, `proving.py` how each end proves that it may talk.
+`frames.py` defines the frame format, `words.py` the messages, `blocking.py` the caller's end for
+threads, `awaited.py` both ends for an event loop, `proving.py` the authentication of both ends.
 """

@@ -1,4 +1,4 @@
-"""Either end for an event loop: any number of questions at a time over one connection."""
+"""Both ends for an event loop: any number of concurrent requests over one connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sojourn.transport.placed import empty
 
 _BUFFER_BYTES = 256 * 2**10
 _PLACED_BYTES = 256 * 2**10
-# After ten silent seconds it is asked whether it is there, and three times more.
+# TCP keepalive: the first probe after ten silent seconds, then every five, three in all.
 _KEPT_ALIVE = (
     ((socket.SOL_SOCKET, socket.SO_KEEPALIVE), 1),
     ((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE), 10),
@@ -30,7 +30,7 @@ _KEPT_ALIVE = (
 
 
 class FrameReader(asyncio.BufferedProtocol, ABC):
-    """Puts frames together. Large arrays are received where they stay; small ones are copied."""
+    """Assembles frames. Large arrays are received in their final memory; small ones are copied."""
 
     decoder: msgspec.msgpack.Decoder[Any]
 
@@ -104,7 +104,7 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
             self.proven()
 
     def _make_room(self, whole: int) -> None:
-        """For a frame that begins here: move it to the front, into a larger buffer if need be."""
+        """Make room for a frame: move it to the front, into a larger buffer if necessary."""
         rest = self._buffer[self._begin : self._end]
         if whole + _BUFFER_BYTES // 2 > len(self._buffer):
             self._buffer = bytearray(whole + _BUFFER_BYTES)
@@ -136,33 +136,33 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
         self.abort()
 
     def abort(self) -> None:
-        """Close the connection at once, also one that is still being made."""
+        """Close the connection at once, even if it is still being established."""
         self._is_aborted = True
         if self.transport is not None:
             self.transport.abort()
 
-    # What the two ends do differently.
+    # Overridden by the two ends.
 
     def room_for(self, size: int) -> np.ndarray:
-        """Memory for the arrays of a frame."""
+        """Return memory for the arrays of a frame."""
         return np.empty(size, np.uint8)
 
     @abstractmethod
     def opener(self) -> frames.Opener:
-        """Reads arrays that are not in their frame."""
+        """Return the function that reads arrays that are not in their frame."""
 
     @abstractmethod
     def begin(self) -> None: ...
 
     def proven(self) -> None:
-        """The other end may ask, or be asked."""
+        """Called once the other end is authenticated."""
 
     @abstractmethod
     def take(self, head: Any, arrays: list[np.ndarray]) -> None: ...
 
 
 class AgentEnd(FrameReader):
-    """The agent's end: hands questions on once the caller has proven that it may ask."""
+    """The agent's end: passes requests on once the caller is authenticated."""
 
     decoder = frames.REQUESTS
 
@@ -174,7 +174,7 @@ class AgentEnd(FrameReader):
         self._references = 0
 
     def begin(self) -> None:
-        """A caller whose machine is lost says nothing more: the kernel asks for it."""
+        """Enable TCP keepalive, so that the kernel detects a caller whose machine is lost."""
         assert self.transport is not None
         connection = self.transport.get_extra_info("socket")
         if connection is not None and connection.family != socket.AF_UNIX:
@@ -182,11 +182,11 @@ class AgentEnd(FrameReader):
                 connection.setsockopt(*option, value)
 
     def room_for(self, size: int) -> np.ndarray:
-        """Large arrays are received where a worker reads them without another copy."""
+        """Return memory from which a worker reads large arrays without another copy."""
         if size < _PLACED_BYTES:
             return super().room_for(size)
-        # Memory that nobody else refers to any more has its pages already. Views refer to what
-        # their array lies in, not to the array.
+        # Reuse the last memory if nothing else refers to it: its pages are already mapped. Views
+        # refer to the base of their array, not to the array.
         last = self._last
         if last is None or len(last) != size or sys.getrefcount(last.base) != self._references:
             last = self._last = empty(size, np.uint8)
@@ -206,7 +206,7 @@ class AgentEnd(FrameReader):
             self._serve(self, head.number, body, arrays)
 
     def answer(self, number: int, body: Any, arrays: Sequence[np.ndarray]) -> None:
-        """Send what came of a question. Large results are handed over where that can be."""
+        """Send the answer to a request. Large results are handed over as files where possible."""
         if self.is_open:
             self.send(number, body, arrays, self.sharing.answer(number, arrays))
 
@@ -216,7 +216,7 @@ class AgentEnd(FrameReader):
 
 
 class CallerEnd(FrameReader):
-    """A caller's end: its questions wait for their answers, in any order."""
+    """A caller's end: its requests wait for their answers, which arrive in any order."""
 
     decoder = frames.REPLIES
 
@@ -224,7 +224,7 @@ class CallerEnd(FrameReader):
         super().__init__(Handshake(token, is_agent=False))
         self._number = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self.kept_by: Any = None  # what closes it when its event loop ends
+        self.kept_by: Any = None  # closes it when its event loop ends
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> None:
@@ -232,11 +232,11 @@ class CallerEnd(FrameReader):
         self.transport.write(self.handshake.hello)
 
     def proven(self) -> None:
-        if not self.ready.done():  # else who waited for it has given up
+        if not self.ready.done():  # otherwise the waiter has given up
             self.ready.set_result(None)
 
     async def ask(self, body: Any, arrays: Sequence[np.ndarray] = ()) -> tuple[Any, Any]:
-        """The answer to a question. Raises OSError if the connection breaks."""
+        """Send a request and return its answer. Raises OSError if the connection breaks."""
         if not self.is_open:
             raise ConnectionResetError("the connection to the agent is closed")
         self._number += 1
@@ -277,13 +277,13 @@ class CallerEnd(FrameReader):
             if not waiting.done():
                 waiting.set_exception(error)
         if not self.ready.cancelled():
-            self.ready.exception()  # perhaps nothing waits for it
+            self.ready.exception()  # marks it as retrieved: maybe nothing awaits it
 
 
 async def stop_listening(server: asyncio.Server) -> None:
-    """Close it after what it has accepted is connected: asyncio loses that and leaves it open.
+    """Close a server once its accepted sockets are connected: asyncio would leak these sockets.
 
-    So nothing more is accepted first, and what was gets its turn.
+    So first stop accepting, then let the loop finish the accepted connections.
     """
     loop = asyncio.get_running_loop()
     for listening in server.sockets:

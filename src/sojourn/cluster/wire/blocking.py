@@ -1,4 +1,4 @@
-"""A caller's end for threads: one question at a time over one socket."""
+"""A caller's end for threads: one request at a time over one socket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BUFFER_BYTES = 64 * 2**10
 
 
 class Line:
-    """A connection to an agent. Whatever it raises but an answer, it is of no use afterwards."""
+    """A connection to an agent. After any exception it must not be used again."""
 
     def __init__(
         self, address: tuple[str, int], token: bytes, timeout: float, local: str = ""
@@ -51,7 +51,8 @@ class Line:
     def ask(
         self, body: Any, arrays: Sequence[np.ndarray] = (), deadline: float | None = None
     ) -> tuple[Any, list[np.ndarray]]:
-        """The answer to a question. Raises TimeoutError at the deadline, OSError if it breaks."""
+        """Send a request and return its answer. Raises TimeoutError at the deadline, OSError if the
+        connection breaks."""
         self._number += 1
         self._limit(deadline)
         places, copies = self._sharing.question(arrays)
@@ -118,11 +119,12 @@ class Line:
             self._socket.settimeout(None)
 
     def cut(self) -> None:
-        """Have whoever waits for an answer get an error, from another thread."""
+        """Shut down the socket from another thread: a thread that waits for an answer gets an
+        error."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it was closed before
+            pass  # already closed
 
     def close(self) -> None:
         self._socket.close()
@@ -130,7 +132,7 @@ class Line:
 
 
 def connected(address: tuple[str, int], timeout: float, local: str) -> socket.socket:
-    """A connection to an agent: by its Unix socket, if it is one of this machine."""
+    """Connect to an agent: through its Unix socket if it is on this machine."""
     if local:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -138,7 +140,7 @@ def connected(address: tuple[str, int], timeout: float, local: str) -> socket.so
             made.connect(f"\0{local}")
             return made
         except OSError:
-            made.close()  # in another network namespace
+            made.close()  # the agent is in another network namespace
     made = socket.create_connection(address, timeout)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made

@@ -1,6 +1,6 @@
 """A frame: a fixed prefix, a msgpack head, and the bytes of arrays, each aligned to 64.
 
-Nothing is unpickled. Every length is checked before memory is taken for it.
+Nothing is unpickled. Every length is checked before memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME_OF = {dtype: name for name, dtype in BY_NAME.items()}
 
 
 class BrokenFrame(SojournError):
-    """The peer sent something else than a frame. The connection is closed."""
+    """The peer sent something other than a frame. The connection is closed."""
 
 
 class RequestHead(Head, array_like=True):
@@ -50,7 +50,8 @@ _encode = msgspec.msgpack.Encoder().encode
 def pack(
     number: int, body: Any, arrays: Sequence[np.ndarray] = (), places: Sequence[Place] = ()
 ) -> list[Any]:
-    """The buffers of a frame. Those of arrays refer to their memory; some have other places."""
+    """Return the buffers of a frame. Array buffers refer to the arrays' memory; arrays in `places`
+    are not in the frame."""
     specs: list[Spec] = []
     buffers: list[Any] = [b""]
     size = 0
@@ -71,7 +72,7 @@ def pack(
                 array = array.astype(array.dtype.newbyteorder("="))
             count = array.nbytes
             specs.append((name, array.shape, count))
-            flat = np.ascontiguousarray(array).reshape(-1)  # it makes a row of a scalar
+            flat = np.ascontiguousarray(array).reshape(-1)  # makes a scalar one-dimensional
             block = flat.view(np.uint8).data if count else b""
         buffers.append(block)
         padding = -count % _ALIGNMENT
@@ -84,7 +85,7 @@ def pack(
 
 
 def lengths(prefix: bytes | bytearray | memoryview) -> tuple[int, int]:
-    """How long the head and the arrays of a frame are."""
+    """Return the lengths in bytes of a frame's head and arrays."""
     magic, head, body = PREFIX.unpack_from(prefix)
     if magic != MAGIC or head > MAX_HEAD_BYTES or body > MAX_BODY_BYTES:
         raise BrokenFrame("the peer does not speak sojourn's data plane")
@@ -107,7 +108,7 @@ def unpack_arrays(
     places: Sequence[Place] = (),
     opener: Opener | None = None,
 ) -> list[np.ndarray]:
-    """The arrays, as views on the bytes that came, or where the opener finds them."""
+    """Return the arrays: views of the received bytes, or read by the opener from another place."""
     arrays: list[np.ndarray] = []
     offset = 0
     elsewhere = {place[0]: place for place in places}

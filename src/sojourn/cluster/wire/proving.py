@@ -1,7 +1,7 @@
-"""How both ends of a connection prove that they know the agent's token, without saying it.
+"""Mutual authentication: both ends prove that they know the agent's token without sending it.
 
-Each end sends a nonce; each answers with a MAC over both. What is said afterwards is neither
-encrypted nor signed: the network between the nodes is trusted, as Ray's own traffic is.
+Each end sends a nonce; each answers with a MAC over both. Later traffic is neither encrypted nor
+signed: the network between the nodes is trusted, as it is for Ray's own traffic.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from sojourn.cluster.wire.frames import BrokenFrame
 _NONCE_BYTES = 32
 _MAC_BYTES = 32
 _GREETING = b"sojourn-cluster-1"
-# What each end says of one that does not know the greeting, or the token.
+# The errors at each end for a peer that does not send the greeting, or has another token.
 _OF_AGENT = "not a caller of sojourn", "the caller has another token"
 _OF_CALLER = "there is no agent of sojourn at this address", "another agent is at this address"
 
 
 class Handshake:
-    """One end of it. A caller sends its `hello`; then either end takes what the other sends."""
+    """One end of the handshake. A caller sends its `hello`; then each end takes what the other
+    sends."""
 
     def __init__(self, token: bytes, *, is_agent: bool) -> None:
         self.hello = _GREETING + secrets.token_bytes(_NONCE_BYTES)
@@ -32,11 +33,12 @@ class Handshake:
 
     @property
     def needed_bytes(self) -> int:
-        """How much of what the other end sends is to be taken next."""
+        """The number of bytes that `take` expects next."""
         return _MAC_BYTES if self._theirs else len(self.hello)
 
     def take(self, data: bytes) -> bytes:
-        """Take it; returns what to send. Raises BrokenFrame if this is no end of ours."""
+        """Process bytes from the peer; return the bytes to send. Raises BrokenFrame if the peer
+        fails the handshake."""
         if not self._theirs:
             if not data.startswith(_GREETING):
                 raise BrokenFrame(self._no_peer)
@@ -48,6 +50,6 @@ class Handshake:
         return self._proof(True) if self._is_agent else b""
 
     def _proof(self, of_agent: bool) -> bytes:
-        """The MAC that this role sends, over both hellos: first the caller's."""
+        """Return the MAC that this role sends, over both hellos, the caller's first."""
         hellos = self._theirs + self.hello if self._is_agent else self.hello + self._theirs
         return hmac.digest(self._token, (b"agent" if of_agent else b"caller") + hellos, "sha256")

@@ -1,7 +1,8 @@
-"""Large arrays between two processes of one machine: their memory files, instead of their bytes.
+"""Large arrays between two processes on one machine: share memory files instead of sending bytes.
 
-The kernel says who is at the other end of a Unix socket. What is said there names a descriptor of
-the sender, which the receiver opens by `/proc`; the file must be the one that is meant, and sealed.
+The kernel reports the process at the other end of a Unix socket. A message names a descriptor of
+the sender, which the receiver opens through `/proc`; the file must have the announced inode and be
+sealed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _CREDENTIALS = struct.Struct("iII")
 
 @functools.cache
 def this_machine() -> str:
-    """What processes have in common that can open each other's files."""
+    """Return an id that is equal for processes that can open each other's files."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
@@ -42,19 +43,21 @@ def this_machine() -> str:
 
 
 class Sharing:
-    """That of one connection, until `close`. With nobody on this machine, nothing is shared."""
+    """The sharing of one connection, until `close`. If the peer is on another machine, nothing is
+    shared."""
 
     def __init__(self, pid: int = 0) -> None:
         self._pid = pid
-        self._free: list[np.ndarray] = []  # memory that earlier questions were copied to
-        self._given: dict[int, list[int]] = {}  # by answer: descriptors that the peer has to open
-        self._lent: OrderedDict[int, Result] = OrderedDict()  # by inode, until the peer says so
-        self._released: deque[int] = deque()  # of the peer, to be reported with the next question
+        self._free: list[np.ndarray] = []  # reusable memory of earlier requests
+        self._given: dict[int, list[int]] = {}  # by answer: descriptors for the peer to open
+        self._lent: OrderedDict[int, Result] = OrderedDict()  # by inode, until the peer releases it
+        self._released: deque[int] = deque()  # the peer's files, reported with the next request
         self._files: OrderedDict[int, placed.MemoryFile] = OrderedDict()  # of the peer, by inode
 
     @classmethod
     def with_peer(cls, connection: Any) -> Sharing:
-        """With whoever is at the other end of a socket, if it is a process of this machine."""
+        """Create the sharing with a socket's peer; it is disabled unless the peer is on this
+        machine."""
         if connection is None or connection.family != socket.AF_UNIX:
             return cls()
         packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -68,8 +71,8 @@ class Sharing:
     # -- sending -----------------------------------------------------------------------------------
 
     def question(self, arrays: Sequence[np.ndarray]) -> tuple[list[Place], list[np.ndarray]]:
-        """Have the large ones lie where the peer can read them: where, and what they were copied
-        to, for `free` once it has answered."""
+        """Place large arrays where the peer can read them. Returns the places, and the memory that
+        arrays were copied to, which `free` takes once the peer has answered."""
         places: list[Place] = []
         copies: list[np.ndarray] = []
         for index, array in enumerate(arrays):
@@ -95,11 +98,13 @@ class Sharing:
         return placed.empty(size, np.uint8)
 
     def free(self, copies: list[np.ndarray]) -> None:
-        """The peer has read these. Those that are not given back go once nothing reads them."""
+        """Reuse the memory of these copies: the peer has read them. Copies that are never passed
+        here are freed once nothing reads them."""
         self._free = [*copies, *self._free][:_FREE]
 
     def answer(self, number: int, arrays: Sequence[np.ndarray]) -> list[Place]:
-        """Lend the files that large results lie in; those that lie in none are copied."""
+        """Lend the files that contain large results; results that are not in a file are copied to
+        one."""
         places: list[Place] = []
         for index, array in enumerate(arrays):
             if not self._takes(array):
@@ -113,24 +118,24 @@ class Sharing:
             if result is not None:
                 self._lent[inode] = result
             places.append((index, fd, inode, 0))
-        while len(self._lent) > _LENT:  # the peer keeps them: then they are its own
+        while len(self._lent) > _LENT:  # the peer keeps them: they become its own
             self._lent.popitem(last=False)[1].keep()
         return places
 
     def has_opened(self, number: int) -> None:
-        """The peer has what it was given with this answer."""
+        """Close the descriptors of an answer: the peer has opened them."""
         for fd in self._given.pop(number, ()):
             os.close(fd)
 
     def has_released(self, inodes: Sequence[int]) -> None:
-        """The peer needs these no more: the worker may use them again."""
+        """Take back files that the peer has released: the worker may reuse them."""
         for inode in inodes:
             self._lent.pop(inode, None)
 
     # -- receiving ---------------------------------------------------------------------------------
 
     def asked(self, place: Place, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """An array of a question. Fed to a worker, it is not copied."""
+        """Return an array of a request. It is not copied when it is fed to a worker."""
         _, fd, inode, offset = place
         file = self._files.get(inode)
         if file is None:
@@ -143,8 +148,8 @@ class Sharing:
         return file.array(offset, shape, dtype)
 
     def answered(self, place: Place, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A result. What is written into it is seen by nobody else; when it is collected, the
-        sender learns it with the next question."""
+        """Return a result array. Writes to it are private; once it is garbage-collected, the next
+        request tells the sender."""
         _, fd, inode, offset = place
         opened = self._open(fd, inode)
         try:
@@ -155,7 +160,7 @@ class Sharing:
             os.close(opened)
 
     def take_released(self) -> list[int]:
-        """Results that were collected since this was asked last."""
+        """Return the inodes of results garbage-collected since the last call."""
         found = []
         while self._released:
             found.append(self._released.popleft())
@@ -174,14 +179,14 @@ class Sharing:
         for number in list(self._given):
             self.has_opened(number)
         for result in self._lent.values():
-            result.keep()  # the peer may still have it
+            result.keep()  # the peer may still use it
         self._lent.clear()
         self._free.clear()
         self._files.clear()
 
 
 class _Lent(Mapping):
-    """A private mapping of a file that a worker writes again once this is collected."""
+    """A private mapping of a file that a worker reuses once the mapping is garbage-collected."""
 
     __slots__ = ("_inode", "_released")
 

@@ -1,4 +1,5 @@
-"""What callers ask an agent, and what it answers. Arrays follow these structs as raw bytes."""
+"""The requests of callers to an agent, and its replies. Arrays follow these structs as raw
+bytes."""
 
 from __future__ import annotations
 
@@ -9,17 +10,17 @@ import msgspec
 from sojourn.values import Footprint, Receipt, TensorSpec
 
 Spec = tuple[str, tuple[int, ...], int]  # dtype, shape, bytes
-# An array that is not in its frame: which one it is, the sender's descriptor of its file, the
-# inode of that, and where in it the array begins.
+# An array that is not in its frame: its index, the sender's descriptor of its file, the file's
+# inode, and the array's offset in the file.
 Place = tuple[int, int, int, int]
 
 
 class Request(msgspec.Struct, tag=True, array_like=True):
-    """Any question."""
+    """Base of all requests."""
 
 
 class LeaseModel(Request):
-    """A lease of this model, which ends unless it is renewed every `keep_seconds`."""
+    """Lease this model. The lease expires unless it is renewed every `keep_seconds`."""
 
     model: str
     timeout: float | None
@@ -28,9 +29,9 @@ class LeaseModel(Request):
 
 
 class AskStep(Request):
-    """Whether this step can be run twice without harm. It is not run.
+    """Ask whether this step can safely be run twice, without running it.
 
-    `fetches`: a name, some, or None for all outputs.
+    `fetches`: a name, several names, or None for all outputs.
     """
 
     lease: int
@@ -39,26 +40,26 @@ class AskStep(Request):
 
 
 class RunStep(AskStep):
-    """One step with a lease."""
+    """Run one step with a lease."""
 
     timeout: float | None
 
 
 class KeepLeases(Request):
-    """These leases are still wanted."""
+    """Renew these leases."""
 
     leases: list[int]
     keep_seconds: float
 
 
 class GiveBack(Request):
-    """A lease is no longer wanted."""
+    """Return a lease."""
 
     lease: int
 
 
 class Operate(Request):
-    """Something else that a session can do: reset, save, restore, footprint."""
+    """Run another operation of a session: reset, save, restore, footprint."""
 
     lease: int
     what: str
@@ -66,7 +67,7 @@ class Operate(Request):
 
 
 class CallFunction(Request):
-    """An isolated function, once, in a worker of its own. The arrays are its parcel."""
+    """Call an isolated function once, in a worker of its own. The arrays are its parcel."""
 
     call: int
     name: str
@@ -79,7 +80,7 @@ class CallFunction(Request):
 
 
 class SendParcel(Request):
-    """A part of a model's files, as the array. Without one: how much of it is there."""
+    """Send a part of a parcel, in the array. Without an array: ask how much of it is stored."""
 
     digest: str
     offset: int
@@ -87,26 +88,26 @@ class SendParcel(Request):
 
 
 class FetchParcel(Request):
-    """The part of a model's files that begins here."""
+    """Fetch the part of a parcel that begins at this offset."""
 
     digest: str
     offset: int
 
 
 class Opened(Request):
-    """The files of this answer were opened. There is no reply."""
+    """Report that the files of this answer were opened. No reply."""
 
     number: int
 
 
 class Released(Request):
-    """Results that lay in these files, by their inodes, are gone. There is no reply."""
+    """Report that the results in these files, given by inode, are no longer used. No reply."""
 
     files: list[int]
 
 
 class CutOff(Request):
-    """End the worker of a function that this caller has called."""
+    """End the worker of a function that this caller called."""
 
     call: int
 
@@ -128,11 +129,11 @@ AnyRequest = (
 
 
 class Reply(msgspec.Struct, tag=True, array_like=True):
-    """Any answer."""
+    """Base of all replies."""
 
 
 class Leased(Reply):
-    """The lease, and what it leases."""
+    """The lease, with the facts of its session."""
 
     lease: int
     session: str
@@ -141,18 +142,19 @@ class Leased(Reply):
     node: str
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
-    mark: str  # which registration of its model
+    mark: str  # id of its model's registration
 
 
 class Moved(Reply):
-    """The model is not open here. It is on these nodes, as of this plan; none: ask for it."""
+    """The model is not open here but on these nodes, as of this plan; none: ask the controller."""
 
     plan: tuple[int, int]  # epoch, and the number of the plan in it
     nodes: list[str]
 
 
 class Results(Reply):
-    """What a step gave, in the order of its fetches; None for an operation."""
+    """The results of a step, in the order of its fetches; `present` is False for an operation's
+    None."""
 
     names: list[str] | None
     is_single: bool
@@ -164,13 +166,13 @@ class StepFacts(Reply):
 
 
 class Kept(Reply):
-    """Which of the leases have ended meanwhile, and why."""
+    """The leases that have ended meanwhile, with the reasons."""
 
     ended: dict[int, str]
 
 
 class Done(Reply):
-    """It was done; the result, if there is one."""
+    """The operation is done; its result, if any."""
 
     footprint: Footprint | None = None
 
@@ -186,13 +188,13 @@ class Returned(Reply):
 
 
 class ParcelFacts(Reply):
-    """How much of a parcel is there, or how long it is; -1: it is not there."""
+    """How many bytes of a parcel are stored, or its total size; -1: the parcel is not here."""
 
     have: int
 
 
 class Failed(Reply):
-    """An error, as it crosses from a worker as well."""
+    """An error, in the form that also crosses from a worker."""
 
     error: bytes
     receipt: Receipt | None = None
@@ -204,7 +206,7 @@ AnyReply = Leased | Moved | Results | StepFacts | Kept | Done | Returned | Parce
 class Head(msgspec.Struct, array_like=True):
     """The part of a frame before its arrays."""
 
-    number: int  # of the question, repeated by its answer
+    number: int  # of the request, repeated in its answer
     body: Any
     arrays: list[Spec]
     places: list[Place] = []
