@@ -1,6 +1,6 @@
-"""The small, much-used parts of `tf.contrib`, over what TensorFlow still has.
+"""The small, frequently used parts of `tf.contrib`, built on what TensorFlow still provides.
 
-Parts that take much code are left out: they fail with the name of their replacement.
+Parts that would need much code are left out: using one raises an error that names its replacement.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _elsewhere(name: str) -> Any:
-    """Parts that only moved: what they were, under the old name."""
+    """Return a part of contrib that TensorFlow only moved, under its old name, or None."""
     import tensorflow as tf
     from tensorflow.compat import v1
 
@@ -120,7 +120,7 @@ def _elsewhere(name: str) -> Any:
     moved = {
         "autograph": (tf.autograph,),
         "checkpoint": (tf.train,),
-        # Those of TensorFlow 1 first: their datasets have `make_one_shot_iterator`.
+        # TensorFlow 1 names first: only their datasets have `make_one_shot_iterator`.
         "data": (_data(), v1.data.experimental, v1.data),
         "feature_column": (v1.feature_column,),
         "ctc": (v1.nn,),
@@ -160,11 +160,11 @@ def _nn() -> Namespace:
     def alpha_dropout(
         x: Any, keep_prob: Any, noise_shape: Any = None, seed: Any = None, name: Any = None
     ) -> Any:
-        """Dropout that keeps mean and variance, for layers with `selu`."""
+        """Apply dropout that preserves mean and variance, for layers with `selu`."""
         import tensorflow.compat.v1 as tf
 
         with tf.name_scope(name, "alpha_dropout", [x]):
-            dropped = -1.7580993408473766  # what selu gives for a very small number
+            dropped = -1.7580993408473766  # limit of selu for large negative inputs
             chance = tf.random_uniform(noise_shape or tf.shape(x), seed=seed, dtype=x.dtype)
             kept = tf.cast(chance < keep_prob, x.dtype)
             scale = (keep_prob + keep_prob * (1 - keep_prob) * dropped**2) ** -0.5

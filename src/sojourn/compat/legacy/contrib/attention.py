@@ -1,4 +1,4 @@
-"""Attention of `tf.contrib.seq2seq`: two ways to score a memory, and the cell that looks at it."""
+"""Attention of `tf.contrib.seq2seq`: two scoring mechanisms and the cell wrapper that uses them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _Dense = layers.namespace().Dense
 
 
 class AttentionMechanism(ABC):
-    """Keys and values made of a memory; calling it weighs the memory by a query."""
+    """Keys and values of a memory; calling it returns the attention weights of a query."""
 
-    _scope: str  # of its variables, in checkpoints, whatever its name is
+    _scope: str  # variable scope in checkpoints, independent of `name`
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class AttentionMechanism(ABC):
         return self.alignments_size
 
     def initial_alignments(self, batch_size: Any, dtype: Any) -> Any:
-        """Nothing was looked at yet."""
+        """Return all zeros: before the first step nothing was attended to."""
         return tf.zeros(tf.stack([batch_size, self.alignments_size]), dtype)
 
     initial_state = initial_alignments
 
     @abstractmethod
     def score(self, query: Any) -> Any:
-        """How well each place of the memory fits."""
+        """Return how well each position of the memory matches the query."""
 
     def __call__(self, query: Any, state: Any = None, previous_alignments: Any = None) -> Any:
         with tf.variable_scope(None, self._scope, [query]):
@@ -62,7 +62,7 @@ class AttentionMechanism(ABC):
         return alignments, alignments
 
     def _probability_fn(self, score: Any, previous_alignments: Any) -> Any:
-        """Weights made of scores, none past the end; programs with a score of their own ask too."""
+        """Mask scores past the end and turn them into weights. Programs' subclasses call it too."""
         if self._length is not None:
             mask = tf.sequence_mask(self._length, tf.shape(score)[1])
             score = tf.where(mask, score, self._mask_value * tf.ones_like(score))
@@ -70,7 +70,7 @@ class AttentionMechanism(ABC):
 
 
 class BahdanauAttention(AttentionMechanism):
-    """Scores with a small network."""
+    """Additive attention: a small network computes the scores."""
 
     _scope = "bahdanau_attention"
 
@@ -107,7 +107,7 @@ class BahdanauAttention(AttentionMechanism):
 
 
 class LuongAttention(AttentionMechanism):
-    """Scores with a product; the query must be `num_units` wide."""
+    """Multiplicative attention: scores are dot products; the query must be `num_units` wide."""
 
     query_layer = None
     _scope = "luong_attention"
@@ -144,17 +144,17 @@ class AttentionWrapperState(
         ("cell_state", "attention", "time", "alignments", "alignment_history", "attention_state"),
     )
 ):
-    """What an `AttentionWrapper` remembers from step to step."""
+    """The state that an `AttentionWrapper` carries from step to step."""
 
     __slots__ = ()
 
     def clone(self, **changes: Any) -> AttentionWrapperState:
-        """The same, with those fields changed."""
+        """Return a copy with the given fields replaced."""
         return self._replace(**changes)
 
 
 class AttentionWrapper(RNNCell):  # type: ignore[misc]
-    """A cell that sees, beside its input, what its attention found at the step before."""
+    """A cell wrapper that adds the attention of the previous step to the cell's input."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class AttentionWrapper(RNNCell):  # type: ignore[misc]
         return tuple(values) if self._many else values[0]
 
     def zero_state(self, batch_size: Any, dtype: Any) -> Any:
-        """The state before the first step."""
+        """Return the state before the first step."""
         first = self._first_state
         if first is None:
             first = self._cell.zero_state(batch_size, dtype)
@@ -265,7 +265,7 @@ DynamicAttentionWrapperState = collections.namedtuple(
 
 
 class DynamicAttentionWrapper(AttentionWrapper):
-    """`AttentionWrapper` as it was in TensorFlow 1.1, with less to remember."""
+    """`AttentionWrapper` as in TensorFlow 1.1, with a smaller state."""
 
     def __init__(
         self,
@@ -309,6 +309,6 @@ def _listed(value: Any) -> list[Any]:
 
 
 def hardmax(logits: Any, name: Any = None) -> Any:
-    """1 at the largest value of each row, 0 elsewhere."""
+    """Return 1 at the largest value of each row, 0 elsewhere."""
     width = tf.dimension_value(logits.shape[-1]) or tf.shape(logits)[-1]
     return tf.one_hot(tf.argmax(logits, -1), width, dtype=logits.dtype)

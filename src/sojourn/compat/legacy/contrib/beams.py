@@ -1,4 +1,4 @@
-"""Beam search of `tf.contrib.seq2seq`: a decoder that keeps an example's likeliest sequences."""
+"""Beam search of `tf.contrib.seq2seq`: a decoder that keeps each example's likeliest sequences."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ FinalBeamSearchDecoderOutput = collections.namedtuple(
 
 
 class BeamSearchDecoder(Decoder):
-    """Keeps `beam_width` sequences an example; the state is that of as many copies of the batch."""
+    """Keeps `beam_width` sequences per example; the cell state has one row for each beam."""
 
-    tracks_own_finished = True  # beams change places, and their ends with them
+    tracks_own_finished = True  # each step reorders the beams with their finished flags
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class BeamSearchDecoder(Decoder):
         )
 
     def initialize(self, name: Any = None) -> Any:
-        """Only the first beam counts: the others are the same, and would be found again."""
+        """Return the start state. Only the first beam is active: all beams start identical, so the
+        others would yield duplicates."""
         first = tf.one_hot(tf.zeros_like(self._start_tokens), self._width, True, False, dtype=bool)
         dtype = self.output_dtype.scores
         log_probs = tf.where(first, tf.zeros_like(first, dtype), _never(first, dtype))
@@ -90,12 +91,12 @@ class BeamSearchDecoder(Decoder):
         return found, state, inputs, state.finished
 
     def _search(self, log_probs: Any, cell_state: Any, state: Any) -> Any:
-        """The best continuations of all beams of an example, and what they leave behind."""
+        """Select the best continuations over all beams of an example; return output and state."""
         words = tf.dimension_value(log_probs.shape[-1]) or tf.shape(log_probs)[-1]
         is_end = tf.equal(tf.range(words), self._end_token)
         ended = tf.where(is_end, tf.zeros_like(is_end, log_probs.dtype), _never(is_end, log_probs))
         done = tf.expand_dims(state.finished, -1)
-        log_probs = tf.where_v2(done, ended, log_probs)  # a finished beam only repeats its end
+        log_probs = tf.where_v2(done, ended, log_probs)  # a finished beam repeats only its end
         totals = tf.expand_dims(state.log_probs, -1) + log_probs
         grows = tf.cast(tf.logical_not(tf.logical_or(done, is_end)), tf.int64)
         scores = totals / self._length_penalty(tf.expand_dims(state.lengths, -1) + grows)
@@ -134,14 +135,14 @@ class BeamSearchDecoder(Decoder):
         return FinalBeamSearchDecoderOutput(ids, outputs), final_state
 
     def _ordered(self, array: Any, beams: Any) -> Any:
-        """What a cell wrote at each step, as the beams stand at the end."""
+        """Reorder what a cell wrote at each step to match the final order of the beams."""
         steps = array.stack()
         shape = tf.concat([tf.shape(beams), tf.shape(steps)[2:]], 0)
         chosen = tf.gather(tf.reshape(steps, shape), beams, batch_dims=2)
         return tf.reshape(chosen, tf.shape(steps))
 
     def _each(self, change: Any, state: Any) -> Any:
-        """Change what has a row an example: not arrays of tensors, not single numbers."""
+        """Apply `change` to values with one row per example, not to TensorArrays and scalars."""
         return nest.map_structure(
             lambda value: (
                 value
@@ -165,12 +166,12 @@ class BeamSearchDecoder(Decoder):
 
 
 def gather_tree(step_ids: Any, parent_ids: Any, max_sequence_lengths: Any, end_token: Any) -> Any:
-    """The sequences, ``[time, batch, beam]``, that end in each beam."""
+    """Return the sequences, ``[time, batch, beam]``, that end in each beam."""
     return _followed(step_ids, parent_ids, max_sequence_lengths, end_token)[0]
 
 
 def _followed(ids: Any, parents: Any, lengths: Any, end_token: Any) -> tuple[Any, Any]:
-    """From the end back, by parent: the ids on the way, and in which beam each of them was."""
+    """Follow the parents back from the last step; return the ids on each path and their beams."""
     beams = tf.zeros_like(ids[0]) + tf.range(tf.shape(ids)[2])
     is_within = tf.range(tf.shape(ids)[0])[:, None] < lengths[None, :]
 
@@ -197,6 +198,6 @@ def _chosen(value: Any, parents: Any) -> Any:
 
 
 def _never(like: Any, dtype: Any) -> Any:
-    """The logarithm of no chance at all."""
+    """Return the lowest finite value of the dtype, used as the log of probability zero."""
     dtype = tf.as_dtype(getattr(dtype, "dtype", dtype))
     return tf.zeros_like(like, dtype) + dtype.min

@@ -1,7 +1,7 @@
-"""What every layer of `tf.contrib.layers` does around its computation.
+"""The steps that all layers of `tf.contrib.layers` share around their computation.
 
-Scopes and variable names as contrib had them, collections, normalizer and activation; and the
-initializers.
+These are scopes, variable names as in contrib, collections, normalizer and activation. The
+initializers are here too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAMES = {"kernel": "weights", "bias": "biases"}
 
 
 def xavier_initializer(uniform: bool = True, seed: Any = None, dtype: Any = tf.float32) -> Any:
-    """Weights scaled by the number of inputs and outputs."""
+    """Return an initializer that scales weights by the number of inputs and outputs."""
     kind = tf.glorot_uniform_initializer if uniform else tf.glorot_normal_initializer
     return kind(seed=seed, dtype=dtype)
 
@@ -30,8 +30,8 @@ def variance_scaling_initializer(
     seed: Any = None,
     dtype: Any = tf.float32,
 ) -> Any:
-    """Weights scaled by the number of inputs, outputs, or their mean."""
-    # The truncated normal of contrib had the variance after truncation that this one keeps too.
+    """Return an initializer that scales weights by the number of inputs, outputs, or their mean."""
+    # Contrib's truncated normal had this variance after truncation; so does this initializer.
     return tf.variance_scaling_initializer(
         scale=factor,
         mode=mode.lower(),
@@ -45,7 +45,7 @@ xavier_initializer_conv2d = xavier_initializer
 
 
 def collect(outputs: Any, collections: Any, alias: str | None = None) -> Any:
-    """Put a layer's result into `collections`, known there by the layer's scope, or as `alias`."""
+    """Add a layer's output to `collections`, named `alias` or else after the layer's scope."""
     named = alias or tf.get_variable_scope().name
     return collect_named_outputs(collections, named, outputs)
 
@@ -61,10 +61,10 @@ def finish(
 
 
 def remember(layer: Any, variables_collections: Any) -> None:
-    """Put the layer's variables where contrib put them."""
+    """Add the layer's variables to the same collections as contrib did."""
     known = {variable.ref() for variable in tf.get_collection(tf.GraphKeys.MODEL_VARIABLES)}
     for variable in layer.variables:
-        if variable.ref() not in known:  # one that is shared is listed once: savers take the list
+        if variable.ref() not in known:  # list a shared variable once: savers use this list
             tf.add_to_collection(tf.GraphKeys.MODEL_VARIABLES, variable)
         last = variable.op.name.split("/")[-1]
         for name in collections_of(variables_collections, _NAMES.get(last, last)):
@@ -72,13 +72,13 @@ def remember(layer: Any, variables_collections: Any) -> None:
 
 
 def collections_of(given: Any, name: str) -> list[str]:
-    """The collections that a program names for the variable `name` of a layer."""
+    """Return the collections that the program requests for the layer's variable `name`."""
     chosen = given.get(name) if isinstance(given, dict) else given
     return [chosen] if isinstance(chosen, str) else list(chosen or [])
 
 
 def _named(getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    # contrib called them weights and biases: checkpoints and get_variables_by_name want that.
+    # Checkpoints and get_variables_by_name need contrib's names: weights and biases.
     head, _, last = name.rpartition("/")
     last = _NAMES.get(last, last)
     return getter(f"{head}/{last}" if head else last, *args, **kwargs)
@@ -102,12 +102,12 @@ def settings(
     trainable: bool = True,
     scope: Any = None,
 ) -> Any:
-    """The arguments that every layer with weights has last, by name."""
+    """Name the trailing arguments that all layers with weights share."""
     return types.SimpleNamespace(**locals())
 
 
 def run_layer(kind: Any, default: str, inputs: Any, sizes: Any, of: Any, **named: Any) -> Any:
-    """The output of a layer of that kind and those `settings`."""
+    """Build a layer of class `kind` with the `settings` in `of`; return its output."""
     with scoped(of.scope, default, inputs, of.reuse) as here:
         layer = kind(
             *sizes,
@@ -128,7 +128,7 @@ def run_layer(kind: Any, default: str, inputs: Any, sizes: Any, of: Any, **named
 
 
 def finish_as(outputs: Any, of: Any) -> Any:
-    """What comes behind a layer of those `settings`."""
+    """Apply the normalizer, activation and collections that the `settings` in `of` request."""
     return finish(
         outputs, of.normalizer_fn, of.normalizer_params, of.activation_fn, of.outputs_collections
     )

@@ -95,7 +95,7 @@ def separable_conv2d(
     pointwise_initializer: Any = None,
     **named: Any,
 ) -> Any:
-    """A depthwise convolution, and a pointwise one unless `num_outputs` is None."""
+    """Apply a depthwise convolution, then a pointwise one unless `num_outputs` is None."""
     of = settings(*places, **named)
     initializer = of.weights_initializer or xavier_initializer()
     with tf.variable_scope(of.scope, "SeparableConv2d", [inputs], reuse=of.reuse):

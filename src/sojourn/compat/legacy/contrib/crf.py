@@ -11,7 +11,7 @@ from sojourn.compat.legacy import removed
 
 
 def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> Any:
-    """The log of the sum over all tag sequences."""
+    """Return the normalization: the log-sum-exp of the scores of all tag sequences."""
     first = inputs[:, 0, :]
     later = tf.transpose(inputs[:, 1:, :], [1, 0, 2])
     steps = tf.range(1, tf.shape(inputs)[1])
@@ -22,7 +22,7 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
         moved = scores + tf.reduce_logsumexp(
             tf.expand_dims(alphas, 2) + tf.expand_dims(transition_params, 0), [1]
         )
-        # Past its end a sequence keeps what it had.
+        # Steps past the end of a sequence leave its scores unchanged.
         return tf.where(index < lengths, moved, alphas)
 
     last = tf.foldl(move, (later, steps), initializer=first)
@@ -32,7 +32,7 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
 def crf_sequence_score(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any
 ) -> Any:
-    """The score of one tag sequence an example."""
+    """Return the score of the given tag sequence of each example."""
     mask = tf.sequence_mask(sequence_lengths, tf.shape(tag_indices)[1], dtype=tf.float32)
     tags = tf.shape(inputs)[2]
     unary = tf.reduce_sum(inputs * tf.one_hot(tag_indices, tags), 2)
@@ -45,7 +45,7 @@ def crf_sequence_score(
 def crf_log_likelihood(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any = None
 ) -> Any:
-    """The log-likelihood of each tag sequence, and the transitions."""
+    """Return the log-likelihood of each tag sequence, and the transition weights."""
     tags = tf.dimension_value(inputs.shape[2])
     if transition_params is None:
         transition_params = tf.get_variable("transitions", [tags, tags])
@@ -55,7 +55,7 @@ def crf_log_likelihood(
 
 
 def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], Any]:
-    """The best tag sequence of one example, and its score; plain NumPy."""
+    """Return the best tag sequence of one example and its score, in plain NumPy."""
     score, transition_params = np.asarray(score), np.asarray(transition_params)
     best = score[0]
     back = []
@@ -70,10 +70,10 @@ def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], Any]:
 
 
 def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) -> Any:
-    """The best tag sequence of each example, and its score."""
+    """Return the best tag sequence of each example, and its score."""
     longest = tf.shape(potentials)[1]
     lengths = tf.minimum(tf.cast(sequence_length, tf.int32), longest)
-    # One step past the end, which changes nothing: a scan over no steps is not possible.
+    # Pad by one step, which changes nothing, because `tf.scan` fails on zero steps.
     potentials = tf.pad(potentials, [[0, 0], [0, 1], [0, 0]])
     later = tf.transpose(potentials[:, 1:, :], [1, 0, 2])
     tags = tf.shape(potentials)[2]
@@ -85,7 +85,7 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
         scores, index = step
         through = tf.expand_dims(best, 2) + tf.expand_dims(transition_params, 0)
         on = index < lengths
-        # Past its end a sequence keeps what it had, and points back to itself.
+        # Steps past the end of a sequence keep its scores; each tag points back to itself.
         moved = tf.where(on, scores + tf.reduce_max(through, 1), best)
         return moved, tf.where(on, tf.argmax(through, 1, output_type=tf.int32), same)
 

@@ -1,7 +1,7 @@
-"""`tf.contrib.seq2seq` as it was in TensorFlow 1.0: a decoder is a function that the cell asks.
+"""`tf.contrib.seq2seq` as in TensorFlow 1.0: a decoder is a function called at each step.
 
-`decoder_fn(time, cell_state, cell_input, cell_output, context_state)` gives what is done, the next
-state and input, what is emitted, and its own memory.
+`decoder_fn(time, cell_state, cell_input, cell_output, context_state)` returns the finished flags,
+the next state, the next input, the output to emit, and its own context.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sojourn.compat.legacy.contrib import layers
 
 
 def simple_decoder_fn_train(encoder_state: Any, name: Any = None) -> Any:
-    """Feeds the cell what is right."""
+    """Return a decoder function for training: the cell receives the given inputs."""
 
     def decoder_fn(time: Any, state: Any, inputs: Any, output: Any, context: Any) -> Any:
         return None, encoder_state if state is None else state, inputs, output, context
@@ -33,7 +33,7 @@ def simple_decoder_fn_inference(
     dtype: Any = tf.int32,
     name: Any = None,
 ) -> Any:
-    """Feeds the cell the likeliest word that it said last, and emits the logits."""
+    """Return a decoder function that feeds back the likeliest last word and emits the logits."""
     ends = (start_of_sequence_id, end_of_sequence_id)
     return _saying(
         output_fn, encoder_state, embeddings, ends, maximum_length, num_decoder_symbols, dtype
@@ -48,7 +48,7 @@ def attention_decoder_fn_train(
     attention_construct_fn: Any,
     name: Any = None,
 ) -> Any:
-    """Feeds the cell what is right, beside what its attention found."""
+    """Return a decoder function for training: the cell receives given inputs and attention."""
 
     def decoder_fn(time: Any, state: Any, inputs: Any, output: Any, context: Any) -> Any:
         if state is None:
@@ -76,7 +76,7 @@ def attention_decoder_fn_inference(
     dtype: Any = tf.int32,
     name: Any = None,
 ) -> Any:
-    """Feeds the cell the likeliest word that it said last, beside what its attention found."""
+    """Return a decoder function that feeds back the likeliest last word and the attention."""
 
     def look(output: Any) -> Any:
         return attention_construct_fn(output, attention_keys, attention_values)
@@ -97,7 +97,7 @@ def _saying(
     dtype: Any,
     look: Any = None,
 ) -> Any:
-    """Says the likeliest word of each step until it says the last one; `look` gives attentions."""
+    """Emit the likeliest word of each step until the end word; `look` computes the attention."""
     first, last = (tf.cast(each, dtype) for each in ends)
 
     def decoder_fn(time: Any, state: Any, inputs: Any, output: Any, context: Any) -> Any:
@@ -109,7 +109,7 @@ def _saying(
             output = attention = look(output)
         if output is None:
             size = tf.shape(tf.nest.flatten(encoder_state)[0])[0]
-            # An output of one example, which is how the loop learns its shape.
+            # Output of a single example, from which the loop learns the output shape.
             logits = tf.zeros([num_symbols], embeddings.dtype)
             ids, done = tf.fill([size], first), tf.zeros([size], tf.bool)
         else:
@@ -126,14 +126,14 @@ def _saying(
 
 
 def _no_attention(encoder_state: Any) -> Any:
-    """Zeros like the output of the top layer, which is the last `h`."""
+    """Return zeros shaped like the output of the top layer, which is the last `h`."""
     return tf.zeros_like(tf.nest.flatten(encoder_state)[-1])
 
 
 def prepare_attention(
     attention_states: Any, attention_option: str, num_units: int, reuse: Any = None
 ) -> tuple[Any, Any, Any, Any]:
-    """Keys and values of what can be looked at, a score, and what makes an attention of both."""
+    """Return the attention keys and values, the score function and the construct function."""
     if attention_option not in ("bahdanau", "luong"):
         raise ValueError(f"Unknown attention option {attention_option}!")
     with tf.variable_scope("attention_keys", reuse=reuse) as scope:
@@ -156,7 +156,7 @@ def prepare_attention(
 
     def construct_fn(query: Any, keys: Any, values: Any) -> Any:
         joined = tf.concat([query, score_fn(query, keys, values)], 1)
-        # Where the loop that asks reuses variables, these are reused too.
+        # If the calling loop reuses variables, reuse these too.
         shared = tf.get_variable_scope().reuse or reuse
         return layers.linear(
             joined, num_units, biases_initializer=None, scope=construct_scope, reuse=shared
@@ -176,7 +176,7 @@ def dynamic_rnn_decoder(
     scope: Any = None,
     name: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """The outputs of all steps, the last state, and the memory of `decoder_fn`."""
+    """Return the outputs of all steps, the last state, and the context of `decoder_fn`."""
     read: Any = lambda time: None  # noqa: E731
     if inputs is not None:
         inputs = tf.convert_to_tensor(inputs)

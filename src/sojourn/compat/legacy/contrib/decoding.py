@@ -1,4 +1,4 @@
-"""Decoders of `tf.contrib.seq2seq`: a cell, a helper that chooses its next input, and the loop."""
+"""Decoders of `tf.contrib.seq2seq`: a cell, a helper that selects its next input, and the loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BasicDecoderOutput = collections.namedtuple("BasicDecoderOutput", ("rnn_output",
 
 
 class Helper(abc.ABC):
-    """Chooses what the cell sees next, and says which sequences are at their end."""
+    """Selects the next input of the cell, and reports which sequences have ended."""
 
     batch_size: Any
     sample_ids_shape: Any = tf.TensorShape([])
@@ -23,21 +23,21 @@ class Helper(abc.ABC):
 
     @abc.abstractmethod
     def initialize(self, name: Any = None) -> Any:
-        """``(finished, first inputs)``."""
+        """Return ``(finished, first inputs)``."""
 
     @abc.abstractmethod
     def sample(self, time: Any, outputs: Any, state: Any, name: Any = None) -> Any:
-        """The ids drawn from the outputs of a step."""
+        """Return the ids sampled from the outputs of a step."""
 
     @abc.abstractmethod
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Any = None
     ) -> Any:
-        """``(finished, next inputs, next state)``."""
+        """Return ``(finished, next inputs, next state)``."""
 
 
 class TrainingHelper(Helper):
-    """Feeds the cell what is right, whatever it said."""
+    """Feeds the cell the given inputs, independent of its outputs (teacher forcing)."""
 
     def __init__(
         self, inputs: Any, sequence_length: Any, time_major: bool = False, name: Any = None
@@ -99,7 +99,7 @@ class GreedyEmbeddingHelper(Helper):
 
 
 class SampleEmbeddingHelper(GreedyEmbeddingHelper):
-    """Feeds the cell the embedding of an id drawn by its probability."""
+    """Feeds the cell the embedding of an id sampled from the output distribution."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
 
 
 class CustomHelper(Helper):
-    """The program's own three functions."""
+    """A helper made of three functions of the program."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class CustomHelper(Helper):
 
 
 class Decoder:
-    """What `dynamic_decode` runs. Programs derive their own from it."""
+    """Base class of the decoders that `dynamic_decode` runs. Programs subclass it too."""
 
     tracks_own_finished = False
 
@@ -157,7 +157,7 @@ class Decoder:
 
 
 class BasicDecoder(Decoder):
-    """A cell, a helper, and maybe a layer above the cell."""
+    """A cell, a helper, and an optional output layer."""
 
     def __init__(self, cell: Any, helper: Any, initial_state: Any, output_layer: Any = None):
         self._cell, self._helper = cell, helper
@@ -205,7 +205,8 @@ def dynamic_decode(
     swap_memory: bool = False,
     scope: Any = None,
 ) -> Any:
-    """Step until every sequence has ended: ``(outputs, final state, lengths)``, or two of them."""
+    """Step until every sequence has ended; return ``(outputs, final state, lengths)``, or only
+    the first two if the caller unpacks two."""
     with tf.variable_scope(scope, "decoder"):
         limit = None if maximum_iterations is None else tf.cast(maximum_iterations, tf.int32)
         finished, inputs, state = decoder.initialize()
@@ -256,21 +257,21 @@ def dynamic_decode(
         try:
             outputs, state = decoder.finalize(outputs, state, lengths)
         except NotImplementedError:
-            pass  # as a program's own decoder says that there is nothing to do
+            pass  # a program's own decoder raises this if it has nothing to finalize
         if not output_time_major:
             outputs = nest.map_structure(swap_batch_and_time, outputs)
     return (outputs, state) if _takes_two(sys._getframe(1)) else (outputs, state, lengths)
 
 
 def _takes_two(caller: Any) -> bool:
-    """Whether the call is unpacked into two: before TensorFlow 1.2 there were no lengths."""
+    """Whether the caller unpacks two results: before TensorFlow 1.2 no lengths were returned."""
     following = (i for i in dis.get_instructions(caller.f_code) if i.offset > caller.f_lasti)
     after = next(following, None)
     return after is not None and (after.opname, after.argval) == ("UNPACK_SEQUENCE", 2)
 
 
 def _kept(done: Any, new: Any, old: Any) -> Any:
-    # Arrays of tensors and single numbers have no row an example that could be kept.
+    # TensorArrays and scalars have no row per example that could be kept.
     if isinstance(new, tf.TensorArray) or new.shape.ndims == 0:
         return new
     new.set_shape(old.shape)
@@ -284,14 +285,14 @@ def _as_steps(value: Any) -> Any:
 
 
 def embedder(embedding: Any) -> Any:
-    """The function of ids that `embedding` is, or the one that looks them up in this table."""
+    """Return `embedding` if it is callable, else a function that looks ids up in that table."""
     if callable(embedding):
         return embedding
     return lambda ids: tf.nn.embedding_lookup(embedding, ids)
 
 
 def swap_batch_and_time(value: Any) -> Any:
-    """The first two axes of `value`, the other way round."""
+    """Return `value` with its first two axes swapped."""
     if value.shape.ndims is None or value.shape.ndims < 2:
         return value
     swapped = tf.transpose(value, [1, 0, *range(2, value.shape.ndims)])
@@ -300,7 +301,7 @@ def swap_batch_and_time(value: Any) -> Any:
 
 
 def tile_batch(t: Any, multiplier: int, name: Any = None) -> Any:
-    """Each example of every tensor in `t`, so many times after one another."""
+    """Repeat each example of every tensor in `t` `multiplier` times, copies side by side."""
 
     def tiled(value: Any) -> Any:
         value = tf.convert_to_tensor(value)

@@ -1,4 +1,4 @@
-"""`tf.contrib.distributions`: those of `tf.distributions`, with the names they had before 1.0."""
+"""`tf.contrib.distributions`: the classes of `tf.distributions`, with the names from before 1.0."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _kept = tf.distributions
 
 
 def _of_the_time(kind: Any, **renamed: str) -> Any:
-    """`kind` with the old names of its arguments, and `pdf` and `log_pdf` beside `prob`."""
+    """Subclass `kind` to accept the old argument names and to add `pdf`, `log_pdf` and so on."""
     return type(
         kind.__name__,
         (kind,),
@@ -43,7 +43,7 @@ Dirichlet = _of_the_time(_kept.Dirichlet, alpha="concentration")
 
 
 class MultivariateNormalDiag:
-    """Independent normal numbers side by side, taken as one vector."""
+    """A vector of independent normally distributed numbers."""
 
     def __init__(self, loc: Any = None, scale_diag: Any = None, **rest: Any) -> None:
         loc = rest.get("mu", loc)
@@ -54,33 +54,33 @@ class MultivariateNormalDiag:
         self.scale = tf.ones_like(self.loc) if scale is None else tf.convert_to_tensor(scale)
 
     def sample(self, sample_shape: Any = (), seed: Any = None, name: str = "sample") -> Any:
-        """Vectors drawn."""
+        """Sample vectors."""
         shape = [sample_shape] if isinstance(sample_shape, int) else list(sample_shape)
         each = tf.broadcast_dynamic_shape(tf.shape(self.loc), tf.shape(self.scale))
         noise = tf.random_normal(tf.concat([tf.cast(shape, tf.int32), each], 0), seed=seed)
         return self.loc + self.scale * tf.cast(noise, self.loc.dtype)
 
     def log_prob(self, value: Any, name: str = "log_prob") -> Any:
-        """The log of the density, one number a vector."""
+        """Return the log of the density, one number per vector."""
         distance = tf.square((value - self.loc) / self.scale)
         each = distance / 2 + tf.log(self.scale) + math.log(2 * math.pi) / 2
         return -tf.reduce_sum(each, -1)
 
     def prob(self, value: Any, name: str = "prob") -> Any:
-        """The density."""
+        """Return the density."""
         return tf.exp(self.log_prob(value))
 
     def entropy(self, name: str = "entropy") -> Any:
-        """How uncertain a vector is."""
+        """Return the differential entropy."""
         both = tf.log(self.scale) + tf.zeros_like(self.loc)
         return tf.reduce_sum(both + (1 + math.log(2 * math.pi)) / 2, -1)
 
     def mean(self, name: str = "mean") -> Any:
-        """The middle."""
+        """Return the mean, which is also the mode."""
         return self.loc + tf.zeros_like(self.scale)
 
     def stddev(self, name: str = "stddev") -> Any:
-        """The spread of each number."""
+        """Return the standard deviation of each number."""
         return self.scale + tf.zeros_like(self.loc)
 
     pdf, log_pdf, mode = prob, log_prob, mean
@@ -96,7 +96,7 @@ _kept.RegisterKL(MultivariateNormalDiag, MultivariateNormalDiag)(_kl_of_diagonal
 
 
 class OneHotCategorical(Categorical):  # type: ignore[misc, valid-type]
-    """One of several classes, as a vector with a one in its place."""
+    """A categorical distribution whose samples are one-hot vectors."""
 
     def __init__(
         self, logits: Any = None, probs: Any = None, dtype: Any = tf.int32, **named: Any
@@ -108,28 +108,28 @@ class OneHotCategorical(Categorical):  # type: ignore[misc, valid-type]
         return tf.one_hot(classes, tf.dimension_value(self.logits.shape[-1]), dtype=self._one_hot)
 
     def sample(self, sample_shape: Any = (), seed: Any = None, name: str = "sample") -> Any:
-        """Vectors drawn."""
+        """Sample vectors."""
         return self._vector(super().sample(sample_shape, seed, name))
 
     def log_prob(self, value: Any, name: str = "log_prob") -> Any:
-        """The log of the probability, one number a vector."""
+        """Return the log of the probability, one number per vector."""
         return super().log_prob(tf.argmax(value, -1, output_type=tf.int32))
 
     def prob(self, value: Any, name: str = "prob") -> Any:
-        """The probability."""
+        """Return the probability."""
         return tf.exp(self.log_prob(value))
 
     def mode(self, name: str = "mode") -> Any:
-        """The likeliest vector."""
+        """Return the likeliest vector."""
         return self._vector(super().mode(name))
 
     def mean(self, name: str = "mean") -> Any:
-        """The probability of each class."""
+        """Return the mean, which is the probability of each class."""
         return tf.identity(self.probs)
 
 
 class RelaxedOneHotCategorical:
-    """A vector near one with a single one in it, through which gradients flow."""
+    """A differentiable approximation of one-hot vectors (Gumbel-softmax)."""
 
     def __init__(
         self, temperature: Any, logits: Any = None, probs: Any = None, **named: Any
@@ -145,7 +145,7 @@ class RelaxedOneHotCategorical:
         return tf.nn.softmax(self.logits)
 
     def sample(self, sample_shape: Any = (), seed: Any = None, name: str = "sample") -> Any:
-        """Vectors drawn: a softmax of the logits with Gumbel noise."""
+        """Sample vectors: the softmax of the logits with Gumbel noise."""
         shape = [sample_shape] if isinstance(sample_shape, int) else list(sample_shape)
         size = tf.concat([tf.cast(shape, tf.int32), tf.shape(self.logits)], 0)
         kind = self.logits.dtype
@@ -155,21 +155,21 @@ class RelaxedOneHotCategorical:
         return tf.nn.softmax(noisy, name=name)
 
     def log_prob(self, value: Any, name: str = "log_prob") -> Any:
-        """The log of the density, one number a vector."""
+        """Return the log of the density, one number per vector."""
         width = tf.cast(tf.shape(self.logits)[-1], self.logits.dtype)
         scale = tf.lgamma(width) + (width - 1) * tf.log(self.temperature)
         score = tf.nn.log_softmax(self.logits - self.temperature * tf.log(value))
         return scale + tf.reduce_sum(score - tf.log(value), -1)
 
     def prob(self, value: Any, name: str = "prob") -> Any:
-        """The density."""
+        """Return the density."""
         return tf.exp(self.log_prob(value))
 
 
 def percentile(
     x: Any, q: Any, axis: Any = None, interpolation: str = "nearest", keep_dims: bool = False
 ) -> Any:
-    """The number that `q` percent of the others along `axis` are below."""
+    """Return the `q`-th percentile along `axis`."""
     if interpolation not in (places := {"lower": tf.floor, "higher": tf.ceil, "nearest": tf.round}):
         raise ValueError(f"interpolation must be one of {list(places)}, not {interpolation!r}")
     x = tf.convert_to_tensor(x)

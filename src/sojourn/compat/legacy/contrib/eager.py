@@ -1,4 +1,4 @@
-"""`tf.contrib.eager`: what programs of the time used beside `tf.enable_eager_execution`."""
+"""`tf.contrib.eager`: what TensorFlow 1 programs used beside `tf.enable_eager_execution`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ value_and_gradients_function = backprop.val_and_grad_function
 
 
 class Iterator:
-    """The elements of a dataset, one after the other."""
+    """An iterator over the elements of a dataset."""
 
     def __init__(self, dataset: Any) -> None:
         self._elements = iter(dataset)
@@ -39,20 +39,20 @@ class Iterator:
 
 
 class Network(_training.Model):  # type: ignore[misc]
-    """A model made of layers that it was told of, before assigning one was enough."""
+    """A model whose layers are registered explicitly; Keras later did this on assignment."""
 
     def __init__(self, name: Any = None) -> None:
         super().__init__(name=name)
         self._told: list[Any] = []
 
     def track_layer(self, layer: Any) -> Any:
-        """Make the layer's variables those of the network."""
+        """Add the layer's variables to the network."""
         self._told.append(layer)
         return layer
 
 
 class Mean(_metrics.Mean):  # type: ignore[misc]
-    """The weighted mean of all that it was called with. The call gives its values back."""
+    """The weighted mean of all values passed to its calls. Each call returns its arguments."""
 
     def __init__(self, name: Any = None, dtype: Any = tf.float64, **rest: Any) -> None:
         super().__init__(name=name, dtype=dtype)
@@ -63,7 +63,7 @@ class Mean(_metrics.Mean):  # type: ignore[misc]
 
 
 class Accuracy(Mean):
-    """How many predictions were their labels."""
+    """The fraction of predictions that equal their labels."""
 
     def __call__(  # type: ignore[override]
         self, labels: Any, predictions: Any, weights: Any = None
@@ -78,25 +78,25 @@ metrics = types.SimpleNamespace(Mean=Mean, Accuracy=Accuracy)
 
 
 class Saver:
-    """Variables by name, kept in checkpoints."""
+    """Saves variables by name in checkpoints and restores them."""
 
     def __init__(self, var_list: Any) -> None:
         self._saver = tf.compat.v1.train.Saver(var_list)
 
     def save(self, file_prefix: str, global_step: Any = None) -> Any:
-        """Write them; the path that was written."""
+        """Write the variables; return the path that was written."""
         return self._saver.save(None, file_prefix, global_step=global_step)
 
     def restore(self, file_prefix: str) -> None:
-        """Read them."""
+        """Read the variables from a checkpoint."""
         self._saver.restore(None, file_prefix)
 
 
 def list_devices() -> list[str]:
-    """The names of the devices."""
+    """Return the names of the devices."""
     return [device.name for device in tf.config.list_logical_devices()]
 
 
 def num_gpus() -> int:
-    """How many GPUs there are."""
+    """Return the number of GPUs."""
     return len(tf.config.list_logical_devices("GPU"))

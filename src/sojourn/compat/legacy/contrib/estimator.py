@@ -1,4 +1,4 @@
-"""`tf.contrib.estimator`: heads by their first names, and helpers around estimators."""
+"""`tf.contrib.estimator`: heads by their original names, and helpers for estimators."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from sojourn.compat.legacy.namespaces import adopt
 binary_classification_head = class_heads.BinaryClassHead
 multi_class_head = class_heads.MultiClassHead
 multi_label_head = class_heads.MultiLabelHead
-# An optimizer around another, for several devices: with one it is the inner one.
+# Wraps another optimizer for several devices; with one device it only calls the inner one.
 TowerOptimizer = CrossShardOptimizer
 
 
 def regression_head(weight_column: Any = None, label_dimension: int = 1, **rest: Any) -> Any:
-    """The head of numbers; in `tf.estimator` its first two arguments are the other way round."""
+    """Return a regression head; `tf.estimator` has its first two arguments in reverse order."""
     return heads.RegressionHead(label_dimension, weight_column, **rest)
 
 
 def replicate_model_fn(model_fn: Any, loss_reduction: Any = None, devices: Any = None) -> Any:
-    """`model_fn`: one device does all the work."""
+    """Return `model_fn` unchanged: one device does all the work."""
     return model_fn
 
 
 def clip_gradients_by_norm(optimizer: Any, clip_norm: float) -> Any:
-    """The optimizer, with gradients that together are no longer than `clip_norm`."""
+    """Wrap the optimizer to clip its gradients to the global norm `clip_norm`."""
 
     class Clipped(CrossShardOptimizer):
         def apply_gradients(
@@ -58,7 +58,7 @@ def clip_gradients_by_norm(optimizer: Any, clip_norm: float) -> Any:
 
 
 def forward_features(estimator: Any, keys: Any = None, **rest: Any) -> Any:
-    """An estimator whose predictions also hold these features."""
+    """Return an estimator whose predictions also contain the features `keys`, by default all."""
     wanted = [keys] if isinstance(keys, str) else keys
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:

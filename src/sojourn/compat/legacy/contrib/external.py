@@ -1,4 +1,4 @@
-"""Optimizers of `tf.contrib.opt` that stand outside the graph, such as those of SciPy."""
+"""Optimizers of `tf.contrib.opt` that run outside the graph, such as SciPy's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 
 class ExternalOptimizerInterface(ABC):
-    """Minimizes a loss with a function over one long vector of all variables."""
+    """Minimizes a loss with an external function over one flat vector of all variables."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ExternalOptimizerInterface(ABC):
         loss_callback: Any = None,
         **run_kwargs: Any,
     ) -> None:
-        """Find the least loss, and leave the variables there."""
+        """Minimize the loss, and set the variables to the best values found."""
         session = session or tf.get_default_session()
         seen = list(fetches or ())
 
@@ -104,7 +104,7 @@ class ExternalOptimizerInterface(ABC):
 
     @abstractmethod
     def _minimize(self, initial_val: Any, loss_grad_func: Any, **kwargs: Any) -> Any:
-        """The vector with the least loss."""
+        """Return the vector with the least loss."""
 
 
 class ScipyOptimizerInterface(ExternalOptimizerInterface):

@@ -1,4 +1,4 @@
-"""`tf.contrib.factorization`: clusters."""
+"""`tf.contrib.factorization`: k-means clustering."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ globals().update(
 
 
 class KMeans(clustering_ops.KMeans):  # type: ignore[misc]
-    """The graph of a clustering; what it trains comes with the centers."""
+    """The graph of a k-means clustering; `training_graph` also returns the cluster centers."""
 
     def _create_variables(self, num_clusters: Any) -> Any:
         made = super()._create_variables(num_clusters)

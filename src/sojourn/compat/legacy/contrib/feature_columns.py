@@ -1,4 +1,4 @@
-"""The feature columns of `tf.contrib.layers`, as those of `tf.feature_column`."""
+"""The feature columns of `tf.contrib.layers`, built with `tf.feature_column`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tensorflow.python.feature_column import feature_column_v2 as kept
 
 from sojourn.compat.legacy.oldnames import signature_of
 
-# Estimators of contrib.learn took a bare array, whose column had an empty name.
+# Key of a bare array, which contrib.learn estimators accept: its column name is empty.
 ARRAY = "features"
 
-# The classes behind the columns, which programs ask for to tell them apart.
+# The column classes that programs use in `isinstance` checks.
 feature_column = types.SimpleNamespace(
     _SparseColumn=kept.CategoricalColumn,
     _RealValuedColumn=kept.NumericColumn,
@@ -26,8 +26,8 @@ feature_column = types.SimpleNamespace(
 
 
 def _as_contrib(made: Any, places: str) -> Any:
-    """`made` with the arguments of contrib, in their order: each as "its name=the one of today",
-    or with nothing behind the sign where there is none any more."""
+    """Wrap `made` to accept contrib's arguments, in contrib's order. Each is listed as
+    "old name=current name", with nothing after the sign if the argument no longer exists."""
     parts = [place.partition("=") for place in places.split()]
     pairs = [(old, new if sign else old) for old, sign, new in parts]
     todays, signature = dict(pairs), signature_of(" ".join(old for old, _ in pairs))
@@ -75,7 +75,7 @@ def real_valued_column(
     dtype: Any = tf.float32,
     normalizer: Any = None,
 ) -> Any:
-    """Numbers."""
+    """Return a column of numbers."""
     return tf.feature_column.numeric_column(
         column_name or ARRAY, (dimension or 1,), default_value, tf.as_dtype(dtype), normalizer
     )
@@ -90,7 +90,7 @@ def sparse_column_with_vocabulary_file(
     combiner: str = "sum",
     dtype: Any = tf.string,
 ) -> Any:
-    """Categories from a file, one a line."""
+    """Return a column of categories listed in a file, one per line."""
     return tf.feature_column.categorical_column_with_vocabulary_file(
         column_name,
         vocabulary_file,
@@ -102,15 +102,15 @@ def sparse_column_with_vocabulary_file(
 
 
 def bucketized_column(source_column: Any, boundaries: Iterable[float]) -> Any:
-    """Numbers by the range that they fall into."""
+    """Return a column that groups numbers into ranges."""
     return tf.feature_column.bucketized_column(source_column, list(boundaries))
 
 
 def crossed_column(
     columns: Iterable[Any], hash_bucket_size: int, combiner: str = "sum", **_: Any
 ) -> Any:
-    """Combinations of categories."""
-    # A cross hashes the raw values itself: a hashed column stands for its key there.
+    """Return a column of hashed combinations of categories."""
+    # A crossed column hashes raw values itself, so a hashed column is replaced by its key.
     keys = [
         column.key if hasattr(column, "hash_bucket_size") and hasattr(column, "key") else column
         for column in columns
@@ -119,7 +119,7 @@ def crossed_column(
 
 
 def create_feature_spec_for_parsing(feature_columns: Any) -> Any:
-    """What `tf.parse_example` needs to read these columns."""
+    """Return the feature spec that `tf.parse_example` needs to read these columns."""
     return tf.feature_column.make_parse_example_spec(feature_columns)
 
 
@@ -130,7 +130,7 @@ def input_from_feature_columns(
     trainable: bool = True,
     scope: Any = None,
 ) -> Any:
-    """The dense input of a network."""
+    """Return the dense input tensor of a network."""
     with tf.variable_scope(scope, "input_from_feature_columns"):
         return tf.feature_column.input_layer(
             columns_to_tensors, feature_columns, weight_collections, trainable
@@ -138,7 +138,7 @@ def input_from_feature_columns(
 
 
 def infer_real_valued_columns(features: Any) -> list[Any]:
-    """A column of numbers for each entry of a dict of arrays or tensors, or for one alone."""
+    """Return one number column per entry of a dict of arrays or tensors, or for a single one."""
     named = features if isinstance(features, dict) else {"": features}
     columns = []
     for name, value in named.items():

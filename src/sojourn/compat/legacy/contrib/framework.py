@@ -48,7 +48,7 @@ def _key_of(function: Any) -> Any:
 
 @contextlib.contextmanager
 def arg_scope(list_ops_or_scope: Any, **kwargs: Any) -> Iterator[Scope]:
-    """Give these arguments to those functions inside the block, or restore an earlier scope."""
+    """Set default arguments of functions inside the block, or restore an earlier scope."""
     if isinstance(list_ops_or_scope, dict):
         if kwargs:
             raise ValueError("arguments cannot be added while a scope is restored")
@@ -65,7 +65,7 @@ def arg_scope(list_ops_or_scope: Any, **kwargs: Any) -> Iterator[Scope]:
 
 
 def current_arg_scope() -> Scope:
-    """The arguments in force, by function."""
+    """Return the default arguments in effect, by function."""
     return _scopes[-1]
 
 
@@ -75,7 +75,7 @@ def has_arg_scope(function: Any) -> bool:
 
 
 def arg_scoped_arguments(function: Any) -> Any:
-    """The arguments in force for `function`."""
+    """Return the default arguments in effect for `function`."""
     return _scopes[-1].get(_key_of(function), {})
 
 
@@ -89,7 +89,7 @@ def variable(name: str, shape: Any = None, dtype: Any = tf.float32, **kwargs: An
 
 @add_arg_scope
 def model_variable(name: str, shape: Any = None, dtype: Any = tf.float32, **kwargs: Any) -> Any:
-    """A variable that is also in `tf.GraphKeys.MODEL_VARIABLES`."""
+    """Create a variable that is also in `tf.GraphKeys.MODEL_VARIABLES`."""
     collections = [
         *(kwargs.pop("collections", None) or []),
         tf.GraphKeys.GLOBAL_VARIABLES,
@@ -99,7 +99,7 @@ def model_variable(name: str, shape: Any = None, dtype: Any = tf.float32, **kwar
 
 
 def local_variable(initial_value: Any, validate_shape: bool = True, name: Any = None) -> Any:
-    """A variable that is not saved."""
+    """Create a local variable, which checkpoints do not contain."""
     return tf.Variable(
         initial_value,
         trainable=False,
@@ -112,7 +112,7 @@ def local_variable(initial_value: Any, validate_shape: bool = True, name: Any = 
 def get_variables(
     scope: Any = None, suffix: str | None = None, collection: str = tf.GraphKeys.GLOBAL_VARIABLES
 ) -> list[Any]:
-    """The variables of a collection below `scope` whose name ends with `suffix`."""
+    """Return the variables of a collection below `scope` whose names end with `suffix`."""
     prefix = scope.name if isinstance(scope, tf.VariableScope) else scope
     found = tf.get_collection(collection, prefix)
     return [v for v in found if suffix is None or v.op.name.endswith(suffix)]
@@ -139,12 +139,12 @@ def get_variables_by_name(given_name: str, scope: Any = None) -> list[Any]:
 
 
 def get_variables_by_suffix(suffix: str, scope: Any = None) -> list[Any]:
-    """The variables whose name ends with `suffix`."""
+    """The variables whose names end with `suffix`."""
     return get_variables(scope, suffix)
 
 
 def get_unique_variable(name: str) -> Any:
-    """The one variable of that name."""
+    """Return the only variable called `name`."""
     found = [v for v in get_variables(name) if v.op.name == name]
     if len(found) != 1:
         raise ValueError(f"{len(found)} variables are called {name!r}")
@@ -154,7 +154,7 @@ def get_unique_variable(name: str) -> Any:
 def get_variables_to_restore(
     include: Sequence[str] | None = None, exclude: Sequence[str] | None = None
 ) -> list[Any]:
-    """The variables below any of `include` and below none of `exclude`."""
+    """Return the variables below any scope in `include` and below none in `exclude`."""
     chosen = [v for scope in include or [None] for v in get_variables(scope)]  # type: ignore[list-item]
     left_out = {v.ref() for scope in exclude or [] for v in get_variables(scope)}
     return [v for v in chosen if v.ref() not in left_out]
@@ -166,7 +166,7 @@ def assign_from_checkpoint_fn(
     ignore_missing_vars: bool = False,
     reshape_variables: bool = False,
 ) -> Callable[[Any], None] | None:
-    """A function that restores `var_list` into the session it is given; None without variables."""
+    """Return a function that restores `var_list` into a session; None if no variable is left."""
     if not var_list:
         raise ValueError("var_list cannot be empty")
     wanted = var_list if isinstance(var_list, dict) else {v.op.name: v for v in var_list}
@@ -183,7 +183,7 @@ def assign_from_checkpoint_fn(
 def assign_from_checkpoint(
     model_path: str, var_list: Any, ignore_missing_vars: bool = False
 ) -> tuple[Any, dict[Any, Any]]:
-    """An op that sets the variables, and what to feed it: the values in the checkpoint."""
+    """Return an op that sets the variables, and its feeds: the values in the checkpoint."""
     wanted = var_list if isinstance(var_list, dict) else {v.op.name: v for v in var_list}
     reader = tf.train.load_checkpoint(model_path)
     values = {}
@@ -196,12 +196,12 @@ def assign_from_checkpoint(
 
 
 def assign_from_values(var_names_to_values: dict[str, Any]) -> tuple[Any, dict[Any, Any]]:
-    """An op that sets the variables of those names, and what to feed it."""
+    """Return an op that sets the variables with those names, and its feeds."""
     return _assign({get_unique_variable(n): value for n, value in var_names_to_values.items()})
 
 
 def assign_from_values_fn(var_names_to_values: dict[str, Any]) -> Callable[[Any], None]:
-    """A function that sets the variables of those names in the session it is given."""
+    """Return a function that sets the variables with those names in a session."""
     op, feeds = assign_from_values(var_names_to_values)
     return lambda session: session.run(op, feeds)
 
@@ -216,7 +216,7 @@ def _assign(values: dict[Any, Any]) -> tuple[Any, dict[Any, Any]]:
 
 
 def get_name_scope() -> str:
-    """The name scope in force."""
+    """Return the current name scope."""
     return str(tf.get_default_graph().get_name_scope())
 
 
@@ -226,7 +226,7 @@ def filter_variables(
     exclude_patterns: Any = None,
     reg_search: bool = True,
 ) -> list[Any]:
-    """The variables whose names match any of the one and none of the other patterns."""
+    """Return the variables whose names match an include pattern and no exclude pattern."""
     match = re.search if reg_search else re.match
 
     def hit(patterns: Any, var: Any) -> bool:
@@ -250,7 +250,7 @@ globals().update(
     ),
 )
 add_model_variable = functools.partial(tf.add_to_collection, tf.GraphKeys.MODEL_VARIABLES)
-# The file `python/ops/audio_ops` of contrib, which had these three and their inverse.
+# Contrib's module `python/ops/audio_ops`: spectrogram, MFCC, and WAV decoding and encoding.
 audio_ops = Namespace("tensorflow.contrib.framework.python.ops.audio_ops", (_audio,))
 
 __getattr__ = removed.missing_name("tf.contrib.framework")

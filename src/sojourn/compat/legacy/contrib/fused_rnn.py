@@ -1,4 +1,4 @@
-"""The fused recurrent layers of `tf.contrib.rnn`: a whole sequence at a time, time first."""
+"""The fused recurrent layers of `tf.contrib.rnn`: each processes a whole sequence, time-major."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 
 class FusedRNNCellAdaptor:
-    """An ordinary cell over a whole sequence."""
+    """Runs an ordinary cell over a whole sequence."""
 
     _name = "rnn"
 
@@ -41,7 +41,7 @@ class FusedRNNCellAdaptor:
 
 
 class LSTMBlockFusedCell(FusedRNNCellAdaptor):
-    """An LSTM over a whole sequence; the one fused kernel of contrib computed the same."""
+    """An LSTM over a whole sequence; contrib's fused kernel computed the same result."""
 
     _name = "lstm_fused_cell"
 
@@ -63,7 +63,7 @@ class LSTMBlockFusedCell(FusedRNNCellAdaptor):
 
 
 class TimeReversedFusedRNN:
-    """A fused layer that reads its sequences from their end."""
+    """Runs a fused layer over its sequences in reverse."""
 
     def __init__(self, cell: Any) -> None:
         self._cell = cell

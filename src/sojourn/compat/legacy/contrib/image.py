@@ -1,4 +1,4 @@
-"""`tf.contrib.image`: turning, moving and transforming images."""
+"""`tf.contrib.image`: rotating, translating and transforming images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def transform(
     output_shape: Any = None,
     name: Any = None,
 ) -> Any:
-    """Each image by its projective transform: eight numbers, from output to input."""
+    """Apply a projective transform to each image: eight numbers that map output to input points."""
     images = tf.convert_to_tensor(images)
     ranks = {2: (None, ..., None), 3: (None, ...), 4: (...,)}
     if images.shape.ndims not in ranks:
@@ -36,7 +36,7 @@ def transform(
 
 
 def rotate(images: Any, angles: Any, interpolation: str = "NEAREST", name: Any = None) -> Any:
-    """Each image turned by its angle, counterclockwise."""
+    """Rotate each image counterclockwise by its angle, in radians."""
     images = tf.convert_to_tensor(images)
     sides = tf.shape(images)[1:3] if images.shape.ndims == 4 else tf.shape(images)[:2]
     sides = tf.cast(sides, tf.float32)
@@ -47,14 +47,14 @@ def rotate(images: Any, angles: Any, interpolation: str = "NEAREST", name: Any =
 def translate(
     images: Any, translations: Any, interpolation: str = "NEAREST", name: Any = None
 ) -> Any:
-    """Each image moved by its ``[dx, dy]``."""
+    """Translate each image by its ``[dx, dy]``."""
     return transform(images, translations_to_projective_transforms(translations), interpolation)
 
 
 def angles_to_projective_transforms(
     angles: Any, image_height: Any, image_width: Any, name: Any = None
 ) -> Any:
-    """The transforms that turn images of that size about their middle."""
+    """Return the transforms that rotate images of that size about their center."""
     angles = tf.reshape(tf.cast(angles, tf.float32), [-1])
     cos, sin = tf.cos(angles), tf.sin(angles)
     width, height = image_width - 1.0, image_height - 1.0
@@ -65,7 +65,7 @@ def angles_to_projective_transforms(
 
 
 def translations_to_projective_transforms(translations: Any, name: Any = None) -> Any:
-    """The transforms that move images."""
+    """Return the transforms that translate images."""
     moves = tf.reshape(tf.cast(translations, tf.float32), [-1, 2])
     one, zero = tf.ones_like(moves[:, 0]), tf.zeros_like(moves[:, 0])
     return tf.stack([one, zero, -moves[:, 0], zero, one, -moves[:, 1], zero, zero], 1)

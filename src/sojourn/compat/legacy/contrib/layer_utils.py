@@ -1,4 +1,4 @@
-"""`tf.contrib.layers.utils`: what layers are known by in collections, and conditions."""
+"""`tf.contrib.layers.utils`: aliases of tensors in collections, conditions and shapes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sojourn.compat.legacy import removed
 
 
 def collect_named_outputs(collections: Any, alias: str, outputs: Any) -> Any:
-    """Put a tensor into collections, known there as `alias`."""
+    """Add a tensor to collections under the name `alias`."""
     if collections:
         outputs.aliases = [alias]
         tf.add_to_collections(collections, outputs)
@@ -19,12 +19,12 @@ def collect_named_outputs(collections: Any, alias: str, outputs: Any) -> Any:
 
 
 def get_tensor_aliases(tensor: Any) -> list[str]:
-    """What a tensor is known as; its own name if nothing else was said."""
+    """Return the aliases of a tensor; its own name if it has none."""
     return list(getattr(tensor, "aliases", None) or [tensor.name.removesuffix(":0")])
 
 
 def convert_collection_to_dict(collection: Any, clear_collection: bool = False) -> dict[str, Any]:
-    """The tensors of a collection by what they are known as, in order."""
+    """Return the tensors of a collection by alias, in order."""
     found = {
         alias: tensor
         for tensor in tf.get_collection(collection)
@@ -36,7 +36,7 @@ def convert_collection_to_dict(collection: Any, clear_collection: bool = False) 
 
 
 def constant_value(value_or_tensor_or_var: Any, dtype: Any = None) -> Any:
-    """The value, where it is known before a run, else None."""
+    """Return the value if it is known when the graph is built, else None."""
     if isinstance(value_or_tensor_or_var, (tf.Tensor, tf.Variable)):
         return tf.get_static_value(value_or_tensor_or_var)
     return value_or_tensor_or_var
@@ -53,7 +53,7 @@ def first_dimension(shape: Any, min_rank: int = 1) -> Any:
 
 
 def two_element_tuple(int_or_tuple: Any) -> tuple[int, int]:
-    """A number twice, or the two that are given."""
+    """Return an integer twice, or the two given integers."""
     if isinstance(int_or_tuple, int):
         return int_or_tuple, int_or_tuple
     first, second = tf.TensorShape(int_or_tuple).as_list()
@@ -61,7 +61,7 @@ def two_element_tuple(int_or_tuple: Any) -> tuple[int, int]:
 
 
 def n_positive_integers(n: int, value: Any) -> tuple[int, ...]:
-    """One number n times, or the n that are given."""
+    """Return one integer n times, or the n given integers."""
     given = (value,) * n if isinstance(value, int) else tuple(value)
     if len(given) != n or any(each < 1 for each in given):
         raise ValueError(f"expected {n} positive numbers, got {value!r}")

@@ -1,6 +1,6 @@
 """`tf.contrib.layers`: all its public names, with arg scopes.
 
-Convolutions, normalizers and regularizers are in files of their own.
+Convolutions, normalizers and regularizers are in their own modules.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _core = tf_layers.namespace()
 
 @add_arg_scope
 def fully_connected(inputs: Any, num_outputs: int, *places: Any, **named: Any) -> Any:
-    """``activation(inputs @ weights + biases)``."""
+    """Return ``activation(inputs @ weights + biases)``."""
     sizes, of = [int(num_outputs)], settings(*places, **named)
     return run_layer(_core.Dense, "fully_connected", inputs, sizes, of)
 
@@ -51,7 +51,7 @@ def dropout(
     scope: Any = None,
     seed: Any = None,
 ) -> Any:
-    """Drop all but `keep_prob` of the values while training."""
+    """Apply dropout while training: keep each value with probability `keep_prob`."""
     with tf.variable_scope(scope, "Dropout", [inputs]):
         layer = _core.Dropout(rate=1 - keep_prob, noise_shape=noise_shape, seed=seed)
         outputs = layer(tf.convert_to_tensor(inputs), training=is_training)
@@ -60,7 +60,7 @@ def dropout(
 
 @add_arg_scope
 def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> Any:
-    """One row an example."""
+    """Flatten each example into one row."""
     with tf.name_scope(scope or "Flatten") as here:
         flat = _core.flatten(tf.convert_to_tensor(inputs))
         return collect(flat, outputs_collections, here.rstrip("/"))
@@ -68,7 +68,7 @@ def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> 
 
 @add_arg_scope
 def bias_add(inputs: Any, activation_fn: Any = None, initializer: Any = None, **rest: Any) -> Any:
-    """Add one trainable number a channel."""
+    """Add a trainable bias to each channel."""
     with tf.variable_scope(rest.get("scope"), "BiasAdd", [inputs], reuse=rest.get("reuse")):
         start = initializer or tf.zeros_initializer()
         outputs = inputs + tf.get_variable("biases", inputs.shape[-1:], initializer=start)
@@ -84,7 +84,7 @@ def one_hot_encoding(
     outputs_collections: Any = None,
     scope: Any = None,
 ) -> Any:
-    """One column a class."""
+    """Encode class indices as one-hot vectors."""
     with tf.name_scope(scope or "OneHotEncoding") as here:
         encoded = tf.one_hot(labels, num_classes, on_value=on_value, off_value=off_value)
         return collect(encoded, outputs_collections, here.rstrip("/"))
@@ -101,7 +101,7 @@ def embed_sequence(
     scope: Any = None,
     reuse: Any = None,
 ) -> Any:
-    """Look the embedding of each id up."""
+    """Return the embedding of each id."""
     with tf.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
         table = tf.get_variable(
             "embeddings",
@@ -124,7 +124,7 @@ def bow_encoder(
     scope: Any = None,
     reuse: Any = None,
 ) -> Any:
-    """The mean of the vectors of each row's words."""
+    """Return the mean of the word embeddings of each row (bag of words)."""
     table = (vocab_size, embed_dim, False, initializer, regularizer, trainable)
     with tf.variable_scope(scope, "bow_encoder", [ids], reuse=reuse) as here:
         return tf.reduce_mean(embed_sequence(ids, *table, here, reuse), 1)
@@ -134,7 +134,7 @@ safe_embedding_lookup_sparse = tf.nn.safe_embedding_lookup_sparse
 
 
 def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> Any:
-    """The largest of each group of numbers along `axis`, `num_units` groups in all."""
+    """Return the maximum of each of `num_units` groups of values along `axis`."""
     with tf.name_scope(scope or "MaxOut"):
         inputs = tf.convert_to_tensor(inputs)
         shape = [-1 if size is None else size for size in inputs.shape.as_list()]
@@ -147,25 +147,25 @@ def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> An
 
 
 def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -> Any:
-    """`inputs` divided by their length along `dim`."""
+    """Return `inputs` divided by their norm along `dim`."""
     with tf.name_scope(scope or "UnitNorm"):
         length = tf.sqrt(tf.reduce_sum(tf.square(inputs), dim, keepdims=True) + epsilon)
         return inputs / length
 
 
 def scale_gradient(inputs: Any, gradient_multiplier: Any) -> Any:
-    """`inputs`, whose gradient is multiplied."""
+    """Return `inputs`, but multiply its gradient by `gradient_multiplier`."""
     return gradient_multiplier * inputs + tf.stop_gradient((1 - gradient_multiplier) * inputs)
 
 
 def softmax(logits: Any, scope: Any = None) -> Any:
-    """Probabilities over the last axis."""
+    """Return probabilities over the last axis."""
     with tf.name_scope(scope or "softmax"):
         return tf.nn.softmax(logits)
 
 
 def repeat(inputs: Any, repetitions: int, layer: Any, *args: Any, **kwargs: Any) -> Any:
-    """Apply `layer` so many times, each in a scope of its own."""
+    """Apply `layer` `repetitions` times, each in its own scope."""
     scope = kwargs.pop("scope", None)
     with tf.variable_scope(scope, "Repeat", [inputs]):
         name = scope or getattr(layer, "__name__", "layer")
@@ -175,7 +175,7 @@ def repeat(inputs: Any, repetitions: int, layer: Any, *args: Any, **kwargs: Any)
 
 
 def stack(inputs: Any, layer: Any, stack_args: Sequence[Any], **kwargs: Any) -> Any:
-    """Apply `layer` once for each of `stack_args`."""
+    """Apply `layer` once for each entry of `stack_args`."""
     scope = kwargs.pop("scope", None)
     with tf.variable_scope(scope, "Stack", [inputs]):
         name = scope or getattr(layer, "__name__", "layer")
@@ -200,7 +200,7 @@ def optimize_loss(
     summaries: Any = None,
     **rest: Any,
 ) -> Any:
-    """One op that moves the variables, and gives the loss."""
+    """Return one op that updates the variables and returns the loss."""
     step = tf.train.get_or_create_global_step() if global_step is None else global_step
     rate = learning_rate_decay_fn(learning_rate, step) if learning_rate_decay_fn else learning_rate
     opt = _optimizer(optimizer, rate)
@@ -229,7 +229,7 @@ def _with_noise(gradient: Any, scale: Any) -> Any:
 
 
 def _multiplied(gradient: Any, variable: Any, multipliers: Any) -> Any:
-    """By the factor of its variable, which is looked up by itself or by name."""
+    """Multiply the gradient by the factor given for its variable or for the variable's name."""
     by_name = {
         key if isinstance(key, str) else key.op.name: factor for key, factor in multipliers.items()
     }
@@ -252,14 +252,15 @@ OPTIMIZER_CLS_NAMES = {
 
 
 def _optimizer(wanted: Any, rate: Any) -> Any:
-    """By its name, as it is, or made by a class or function of the rate, if there is one."""
+    """Return the optimizer: given itself, by name, or by a class or function that makes it. The
+    class or function receives the learning rate unless the rate is None."""
     if isinstance(wanted, tf.train.Optimizer):
         return wanted
     make = OPTIMIZER_CLS_NAMES[wanted] if isinstance(wanted, str) else wanted
     return make() if rate is None else make(rate)
 
 
-# Programs reach for these as the inner files of contrib.
+# Programs access these names as the inner modules of contrib.
 initializers = regularizers = optimizers = summaries = sys.modules[__name__]
 
 relu = functools.partial(fully_connected, activation_fn=tf.nn.relu)

@@ -1,4 +1,4 @@
-"""`tf.contrib.learn`: the data helpers, and the way to its estimators and experiments."""
+"""`tf.contrib.learn`: the data helpers, and access to its estimators and experiments."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z][a-z]+(?=[A-Z])|[\'\w\-]+", re.UNIC
 
 
 class ModeKeys(specs.ModeKeys):
-    """What a model function is called for."""
+    """The modes in which a model function is called."""
 
     INFER = specs.ModeKeys.PREDICT
 
 
 def tokenizer(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The words of each text."""
+    """Yield the words of each text."""
     for text in texts:
         yield _WORD.findall(text)
 
 
 class CategoricalVocabulary:
-    """Words to numbers; 0 is for every word that is not known."""
+    """Maps words to numbers; unknown words map to 0."""
 
     def __init__(self, unknown_token: str = "<UNK>", support_reverse: bool = True) -> None:
         self._mapping: dict[str, int] = {unknown_token: 0}
@@ -53,11 +53,11 @@ class CategoricalVocabulary:
         return len(self._mapping)
 
     def freeze(self, freeze: bool = True) -> None:
-        """Learn no more words."""
+        """Stop (or resume) adding new words."""
         self._frozen = freeze
 
     def get(self, category: str) -> int:
-        """The number of a word; a new one while not frozen."""
+        """Return the number of a word, adding a new word unless frozen."""
         if category not in self._mapping:
             if self._frozen:
                 return 0
@@ -66,12 +66,12 @@ class CategoricalVocabulary:
         return self._mapping[category]
 
     def add(self, category: str, count: int = 1) -> None:
-        """Count a word."""
+        """Increase the count of a word."""
         if self.get(category) > 0:
             self._counts[category] += count
 
     def trim(self, min_frequency: int, max_frequency: int = -1) -> None:
-        """Keep the words seen often enough, the most frequent first."""
+        """Drop words with counts outside the limits, and number the rest by frequency."""
         kept = [
             word
             for word, count in sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
@@ -82,12 +82,12 @@ class CategoricalVocabulary:
         self._counts = collections.Counter({word: self._counts[word] for word in kept})
 
     def reverse(self, class_id: int) -> str:
-        """The word of a number."""
+        """Return the word with a number."""
         return self._words[class_id]
 
 
 class VocabularyProcessor:
-    """Texts to rows of word numbers, cut or padded with 0 to one length."""
+    """Converts texts to rows of word numbers, truncated or padded with 0 to a fixed length."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class VocabularyProcessor:
         self._tokenizer = tokenizer_fn or tokenizer
 
     def fit(self, raw_documents: Iterable[str], unused_y: Any = None) -> VocabularyProcessor:
-        """Learn the words."""
+        """Build the vocabulary from texts and freeze it."""
         for words in self._tokenizer(raw_documents):
             for word in words:
                 self.vocabulary_.add(word)
@@ -112,7 +112,7 @@ class VocabularyProcessor:
         return self
 
     def transform(self, raw_documents: Iterable[str]) -> Iterator[Any]:
-        """A row for each text."""
+        """Yield one row of word numbers per text."""
         for words in self._tokenizer(raw_documents):
             row = np.zeros(self.max_document_length, np.int64)
             for index, word in enumerate(words[: self.max_document_length]):
@@ -120,18 +120,18 @@ class VocabularyProcessor:
             yield row
 
     def fit_transform(self, raw_documents: Iterable[str], unused_y: Any = None) -> Iterator[Any]:
-        """Both."""
+        """Call `fit`, then `transform`."""
         texts = list(raw_documents)
         self.fit(texts)
         return self.transform(texts)
 
     def reverse(self, documents: Iterable[Any]) -> Iterator[str]:
-        """The texts of rows."""
+        """Yield the text of each row."""
         for row in documents:
             yield " ".join(self.vocabulary_.reverse(int(index)) for index in row)
 
     def save(self, filename: str) -> None:
-        """Write to a file."""
+        """Pickle the processor to a file."""
         import pickle
 
         with open(filename, "wb") as file:
@@ -139,7 +139,7 @@ class VocabularyProcessor:
 
     @classmethod
     def restore(cls, filename: str) -> VocabularyProcessor:
-        """Read what `save` wrote. As with any pickle: only files that you trust."""
+        """Read what `save` wrote. This unpickles: only read files that you trust."""
         import pickle
 
         with open(filename, "rb") as file:
@@ -150,21 +150,21 @@ class VocabularyProcessor:
 
 
 class ByteProcessor:
-    """Texts as the numbers of their bytes, cut or padded to one length."""
+    """Converts texts to rows of byte values, truncated or padded to a fixed length."""
 
     def __init__(self, max_document_length: int) -> None:
         self.max_document_length = max_document_length
 
     def fit(self, x: Any) -> ByteProcessor:
-        """Nothing is learned."""
+        """Do nothing: bytes need no vocabulary."""
         return self
 
     def fit_transform(self, x: Any) -> Iterator[Any]:
-        """`transform`."""
+        """Call `transform`."""
         return self.transform(x)
 
     def transform(self, x: Any) -> Iterator[Any]:
-        """One array of bytes for each text."""
+        """Yield one array of bytes per text."""
         for text in x:
             data = text.encode() if isinstance(text, str) else bytes(text)
             row = np.zeros(self.max_document_length, np.uint8)
@@ -209,7 +209,7 @@ def _load_csv(has_header: bool) -> Callable[..., Any]:
 
 
 def _load_dbpedia() -> Any:
-    """The texts of DBpedia, from the files where TensorFlow 1 put them. Nothing is downloaded."""
+    """Load the DBpedia texts from where TensorFlow 1 stored them. Nothing is downloaded."""
     read = _load_csv(False)
     folder = os.path.join("dbpedia_data", "dbpedia_csv")
     parts = [os.path.join(folder, f"{part}.csv") for part in ("train", "test")]
@@ -221,7 +221,7 @@ def _load_dbpedia() -> Any:
 
 
 def _made_up_texts() -> Any:
-    """As many rows as TensorFlow 1 had for trials: a title and a text for each of 14 classes."""
+    """Return fake data of TensorFlow 1's size: a title and a text for each of 14 classes."""
     classes = np.arange(1, 15, dtype=np.int32)
     rows = [(f"Title {each}", " ".join([f"word{each}"] * 5 + ["is", "here"])) for each in classes]
     part = _mnist.Dataset(data=np.array(rows), target=classes)

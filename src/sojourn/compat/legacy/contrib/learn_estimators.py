@@ -17,7 +17,7 @@ from sojourn.compat.legacy.estimator.specs import EstimatorSpec, ModeKeys
 
 
 class ModelFnOps(NamedTuple):
-    """What a model function of contrib.learn returned; a tuple of three was allowed too."""
+    """The result of a contrib.learn model function; a tuple of three values is allowed too."""
 
     mode: Any
     predictions: Any = None
@@ -31,14 +31,14 @@ class ModelFnOps(NamedTuple):
 
 
 class PredictionKey:
-    """The entries of a prediction."""
+    """The keys of a predictions dict."""
 
     CLASSES, PROBABILITIES, LOGITS = "class_ids", "probabilities", "logits"
     LOGISTIC, SCORES = "logistic", "predictions"
 
 
 class MetricSpec:
-    """A metric by its function, and the entries of predictions and labels that it compares."""
+    """A metric function with the keys of the predictions and labels that it compares."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class MetricSpec:
         self._prediction_key, self._label_key = prediction_key, label_key
 
     def create_metric_ops(self, features: Any, labels: Any, predictions: Any) -> Any:
-        """The value and the update op."""
+        """Return the value and the update op."""
         arguments = {
             "predictions": _entry(predictions, self._prediction_key),
             "labels": _entry(labels, self._label_key),
@@ -68,7 +68,7 @@ def _entry(tensors: Any, key: str | None) -> Any:
 
 
 class _Fits(core.Estimator):
-    """`fit`, `evaluate` and `predict` as contrib.learn had them."""
+    """Adds `fit`, `evaluate` and `predict` with contrib.learn's arguments."""
 
     _metrics: dict[str, Any]
 
@@ -82,7 +82,7 @@ class _Fits(core.Estimator):
         monitors: Any = None,
         max_steps: int | None = None,
     ) -> Any:
-        """Train on arrays, or on what `input_fn` gives."""
+        """Train on arrays, or on the output of `input_fn`."""
         input_fn = input_fn or self._input_fn(x, y, batch_size, None, shuffle=True)
         hooks = learn_monitors.replace_monitors_with_hooks(monitors, self)
         return self.train(input_fn, hooks, steps, max_steps)
@@ -101,7 +101,7 @@ class _Fits(core.Estimator):
         hooks: Any = None,
         log_progress: bool = True,
     ) -> dict[str, Any]:
-        """The metrics on arrays, or on what `input_fn` gives."""
+        """Return the metrics on arrays, or on the output of `input_fn`."""
         if callable(x) and input_fn is None:
             x, input_fn = None, x
         input_fn = input_fn or self._input_fn(x, y, batch_size, 1, shuffle=False)
@@ -121,7 +121,7 @@ class _Fits(core.Estimator):
         iterate_batches: bool = False,
         **rest: Any,
     ) -> Any:
-        """The predictions: an iterator, or an array where `as_iterable` is false."""
+        """Return the predictions: an iterator, or an array if `as_iterable` is false."""
         if callable(x) and input_fn is None:
             x, input_fn = None, x
         input_fn = input_fn or self._input_fn(x, None, batch_size, 1, shuffle=False)
@@ -139,7 +139,7 @@ class _Fits(core.Estimator):
         return found
 
     def predict_rows(self, x: Any, batch_size: int | None, outputs: Any) -> Iterator[Any]:
-        """What is known of each example, under the names of contrib.learn."""
+        """Yield the predictions of each example, under contrib.learn's names."""
         input_fn = self._input_fn(x, None, batch_size, 1, shuffle=False)
         for row in super().predict(input_fn, outputs):
             yield self._named(row) if isinstance(row, dict) and not outputs else row
@@ -189,7 +189,7 @@ def _bare(make: Any) -> Any:
 
 
 class Estimator(_Fits):
-    """An estimator of a model function that returns `ModelFnOps` or three values."""
+    """An estimator whose model function returns `ModelFnOps` or three values."""
 
     _labels: Any = None
 
@@ -207,7 +207,7 @@ class Estimator(_Fits):
             if feature_engineering_fn is not None:
                 features, labels = feature_engineering_fn(features, labels)
             offered = {"mode": mode, "params": params, "config": config, "model_dir": model_dir}
-            # The second argument was called targets or labels: it is given by its place.
+            # Pass the second argument by position: programs call it targets or labels.
             made = model_fn(
                 features, labels, **{name: offered[name] for name in offered if name in wanted}
             )
@@ -219,7 +219,7 @@ class Estimator(_Fits):
         return False
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
-        # Its model functions make the loss of predictions too: there were always labels.
+        # These model functions compute the loss in predict mode too, so they always need labels.
         if labels is not None:
             self._labels = tf.nest.map_structure(_signature, labels)
         elif self._labels is not None:
@@ -255,17 +255,17 @@ def _as_spec(made: Any, mode: str) -> EstimatorSpec:
 
 
 def _first(values: Any) -> Any:
-    """The one value of an example, or of each in a batch."""
+    """Return the first value along the last axis, for one example or a batch."""
     return values.take(0, axis=-1)
 
 
 class _Classifies(_Fits):
     def predict_classes(self, *args: Any, **kwargs: Any) -> Any:
-        """The class of each example."""
+        """Return the class of each example."""
         return self.predict(*args, **{**kwargs, "outputs": None})
 
     def predict_proba(self, *args: Any, as_iterable: bool = True, **kwargs: Any) -> Any:
-        """The probabilities of each example."""
+        """Return the class probabilities of each example."""
         kwargs["outputs"] = ["probabilities"]
         shown = (row["probabilities"] for row in self.predict(*args, **kwargs))
         return shown if as_iterable else np.array(list(shown))
@@ -279,7 +279,7 @@ class _Classifies(_Fits):
 
 class _Regresses(_Fits):
     def predict_scores(self, *args: Any, **kwargs: Any) -> Any:
-        """The number of each example."""
+        """Return the predicted number of each example."""
         return self.predict(*args, **{**kwargs, "outputs": None})
 
     def _shown(self, found: Iterator[Any], outputs: Any) -> Iterator[Any]:
@@ -296,8 +296,8 @@ class _Regresses(_Fits):
 
 
 def _of_the_time(made: Any, base: Any) -> Any:
-    """The estimator of contrib.learn over the core one: other names for some arguments, the mean
-    over the batch as its loss, and other rates."""
+    """Adapt a core estimator to contrib.learn: other names for some arguments, the batch mean as
+    its loss, and other learning rates."""
 
     class OfTheTime(base, made):  # type: ignore[misc]
         __doc__ = made.__doc__
@@ -311,7 +311,7 @@ def _of_the_time(made: Any, base: Any) -> Any:
                 kwargs.pop(gone, None)
             for name in ("optimizer", "linear_optimizer", "dnn_optimizer"):
                 if kwargs.get(name, "") is None:
-                    del kwargs[name]  # the default one
+                    del kwargs[name]  # use the default optimizer
             self._clip_norm = kwargs.pop("gradient_clip_norm", None)
             super().__init__(*args, **{"loss_reduction": heads.MEAN, **kwargs})
 
@@ -332,7 +332,7 @@ DNNLinearCombinedRegressor = _of_the_time(combined.DNNLinearCombinedRegressor, _
 
 
 class SKCompat:
-    """An estimator with the methods of scikit-learn."""
+    """Wraps an estimator in the scikit-learn interface."""
 
     def __init__(self, estimator: Any) -> None:
         self._estimator = estimator
@@ -353,12 +353,12 @@ class SKCompat:
     def score(
         self, x: Any, y: Any, batch_size: int = 128, steps: int | None = None, metrics: Any = None
     ) -> dict[str, Any]:
-        """The metrics on arrays."""
+        """Return the metrics on arrays."""
         result = self._estimator.evaluate(x, y, batch_size=batch_size, steps=steps, metrics=metrics)
         return dict(result)
 
     def predict(self, x: Any, batch_size: int = 128, outputs: Any = None) -> Any:
-        """The predictions on an array, as an array or a dict of them."""
+        """Return the predictions on an array, as an array or a dict of arrays."""
         rows = list(self._estimator.predict_rows(x, batch_size, outputs))
         if rows and isinstance(rows[0], dict):
             return {key: np.array([row[key] for row in rows]) for key in rows[0]}
@@ -366,12 +366,12 @@ class SKCompat:
 
 
 def infer_real_valued_columns_from_input(x: Any) -> list[Any]:
-    """A column of numbers for each array."""
+    """Return one number column per array."""
     return feature_columns.infer_real_valued_columns(x)
 
 
 def infer_real_valued_columns_from_input_fn(input_fn: Any) -> list[Any]:
-    """A column of numbers for each feature."""
+    """Return one number column per feature."""
     with tf.Graph().as_default():
         features, _, _ = inputs.features_and_labels(input_fn())
         return feature_columns.infer_real_valued_columns(features)

@@ -19,7 +19,7 @@ _DEFAULT_UID_WHITE_LIST = [
 
 
 class RunConfig(config.RunConfig):
-    """The settings of contrib.learn: those of `tf.estimator.RunConfig`, with some of a session."""
+    """The settings of contrib.learn: `tf.estimator.RunConfig` plus some session settings."""
 
     def __init__(
         self,
@@ -41,18 +41,18 @@ class RunConfig(config.RunConfig):
 
     @property
     def tf_config(self) -> Any:
-        """The configuration of its sessions."""
+        """The session configuration."""
         return self.session_config
 
     def uid(self, whitelist: Any = None) -> str:
-        """The settings that must not differ between two parts of one program, as a string."""
+        """Return the settings that must be the same throughout a program, as a string."""
         left_out = _DEFAULT_UID_WHITE_LIST if whitelist is None else whitelist
         kept = {name: value for name, value in vars(self).items() if name not in left_out}
         return ", ".join(f"{name}={value!r}" for name, value in sorted(kept.items()))
 
 
 class InputFnOps(NamedTuple):
-    """What a serving input function of contrib.learn returned."""
+    """The result of a contrib.learn serving input function."""
 
     features: Any
     labels: Any
@@ -60,12 +60,12 @@ class InputFnOps(NamedTuple):
 
     @property
     def receiver_tensors(self) -> Any:
-        """The placeholders that a request fills."""
+        """The placeholders that a serving request feeds."""
         return self.default_inputs
 
 
 def build_parsing_serving_input_fn(feature_spec: Any, default_batch_size: Any = None) -> Any:
-    """A serving input function that reads `tf.train.Example` protos."""
+    """Return a serving input function that parses `tf.train.Example` protos."""
     make = export.build_parsing_serving_input_receiver_fn(feature_spec, default_batch_size)
 
     def serving_input_fn() -> InputFnOps:
@@ -76,7 +76,7 @@ def build_parsing_serving_input_fn(feature_spec: Any, default_batch_size: Any = 
 
 
 class ExportStrategy(exporters.Exporter):
-    """An export behind each evaluation."""
+    """An export that runs after each evaluation."""
 
     def __init__(self, name: str, export_fn: Callable[..., Any]) -> None:
         self._name, self._export_fn = name, export_fn
@@ -107,7 +107,7 @@ def make_export_strategy(
     exports_to_keep: int | None = 5,
     **rest: Any,
 ) -> ExportStrategy:
-    """Exports the newest model, as TensorFlow Serving reads it."""
+    """Return a strategy that exports the newest model for TensorFlow Serving."""
     latest = exporters.LatestExporter(
         "Servo", serving_input_fn, assets_extra, as_text, exports_to_keep
     )
@@ -151,12 +151,12 @@ class Experiment:
         self._train_hooks.extend(additional_hooks)
 
     def train(self, delay_secs: Any = None) -> Any:
-        """Train to the end."""
+        """Train up to `train_steps` steps in total."""
         hooks = replace_monitors_with_hooks(self._train_hooks, self.estimator)
         return self.estimator.train(self._train_input_fn, hooks, max_steps=self.train_steps)
 
     def evaluate(self, delay_secs: Any = None, name: str | None = None) -> Any:
-        """The metrics of the newest checkpoint."""
+        """Return the metrics of the newest checkpoint."""
         return self.estimator.evaluate(
             input_fn=self._eval_input_fn,
             steps=self.eval_steps,
@@ -169,7 +169,7 @@ class Experiment:
         return {"metrics": self._eval_metrics} if self._eval_metrics else {}
 
     def train_and_evaluate(self) -> Any:
-        """Train with an evaluation behind each checkpoint; the last metrics and the exports."""
+        """Train, evaluating after each checkpoint; return the last metrics and the exports."""
         hooks = replace_monitors_with_hooks(self._train_hooks, self.estimator)
         return schedules.train_and_evaluate(
             self.estimator,
@@ -185,7 +185,7 @@ class Experiment:
         )
 
     def test(self) -> Any:
-        """One step of training and one of evaluation."""
+        """Run one training step and one evaluation step."""
         self.estimator.train(self._train_input_fn, steps=1)
         return self.estimator.evaluate(input_fn=self._eval_input_fn, steps=1)
 
@@ -199,7 +199,7 @@ def run(
     run_config: Any = None,
     hparams: Any = None,
 ) -> Any:
-    """Make the experiment and run it, here and to the end."""
+    """Create the experiment and run it to the end in this process."""
     if run_config is not None:
         experiment = experiment_fn(run_config, hparams)
     else:
@@ -208,6 +208,6 @@ def run(
 
 
 def tune(experiment_fn: Callable[..., Any], tuner: Any) -> None:
-    """Run an experiment for each set of parameters that the tuner gives."""
+    """Run an experiment for each trial of the tuner."""
     while tuner.next_trial():
         experiment_fn(tuner).train_and_evaluate()

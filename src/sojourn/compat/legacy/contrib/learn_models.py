@@ -14,7 +14,7 @@ _dense = layers.namespace().dense
 def categorical_variable(
     tensor_in: Any, n_classes: int, embedding_size: int, name: str = "categorical_variable"
 ) -> Any:
-    """A vector for each class, as the variable ``name/name_embeddings``."""
+    """Return the embedding of each class, from the variable ``name/name_embeddings``."""
     with tf.variable_scope(name):
         table = tf.get_variable(f"{name}_embeddings", [n_classes, embedding_size])
         return tf.nn.embedding_lookup(table, tensor_in)
@@ -23,7 +23,7 @@ def categorical_variable(
 def logistic_regression(
     x: Any, y: Any, class_weight: Any = None, init_mean: Any = None, init_stddev: float = 1.0
 ) -> tuple[Any, Any]:
-    """The probabilities of the classes, and the loss; `y` is one-hot."""
+    """Return the class probabilities and the loss; `y` is one-hot."""
     with tf.variable_scope("logistic_regression"):
         logits = _dense(x, int(y.shape[-1]), kernel_initializer=_start(init_mean, init_stddev))
         if class_weight is not None:
@@ -34,7 +34,7 @@ def logistic_regression(
 def linear_regression(
     x: Any, y: Any, init_mean: Any = None, init_stddev: float = 1.0
 ) -> tuple[Any, Any]:
-    """The predictions, and the mean squared error."""
+    """Return the predictions and the mean squared error."""
     with tf.variable_scope("linear_regression"):
         is_flat = y.shape.ndims == 1
         width = 1 if is_flat else int(y.shape[-1])

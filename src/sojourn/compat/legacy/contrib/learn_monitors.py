@@ -1,4 +1,4 @@
-"""`tf.contrib.learn.monitors`: what came before `tf.train.SessionRunHook`."""
+"""`tf.contrib.learn.monitors`: the predecessors of `tf.train.SessionRunHook`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 
 class ValidationMonitor(tf.train.SessionRunHook):  # type: ignore[misc]
-    """Evaluates each new checkpoint while training, and may end the training by what it sees."""
+    """Evaluates new checkpoints while training; stops early if the watched metric stalls."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ValidationMonitor(tf.train.SessionRunHook):  # type: ignore[misc]
         self.early_stopped = False
 
     def set_estimator(self, estimator: Any) -> None:
-        """The estimator that is trained."""
+        """Set the estimator that is being trained."""
         self._estimator = estimator
         self._seen = estimator.latest_checkpoint()
 
@@ -75,7 +75,7 @@ class ValidationMonitor(tf.train.SessionRunHook):  # type: ignore[misc]
 
 
 def replace_monitors_with_hooks(monitors_or_hooks: Any, estimator: Any) -> list[Any]:
-    """The hooks among them, each knowing the estimator that it watches."""
+    """Return only the hooks, after passing the estimator to those that need it."""
     hooks = [hook for hook in monitors_or_hooks or () if isinstance(hook, tf.train.SessionRunHook)]
     for hook in hooks:
         if hasattr(hook, "set_estimator"):

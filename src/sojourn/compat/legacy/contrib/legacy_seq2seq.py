@@ -19,7 +19,8 @@ def _argmax_of(
     update_embedding: bool = True,
     feed_previous: bool = True,
 ) -> Callable[[Any, Any], Any] | None:
-    """A loop function: embed what the previous output says is the likeliest symbol. None if off."""
+    """Return a loop function that embeds the likeliest symbol of the previous output, or None if
+    `feed_previous` is false."""
     if not feed_previous:
         return None
 
@@ -32,7 +33,7 @@ def _argmax_of(
     return loop
 
 
-_extract_argmax_and_embed = _argmax_of  # its name in contrib, for code that programs copied
+_extract_argmax_and_embed = _argmax_of  # contrib's name, used by code that programs copied
 
 
 def rnn_decoder(
@@ -42,7 +43,7 @@ def rnn_decoder(
     loop_function: Any = None,
     scope: Any = None,
 ) -> Any:
-    """Run `cell` over the inputs; with `loop_function`, over what it makes of the outputs."""
+    """Run `cell` over the inputs; `loop_function` computes each next input from the last output."""
     with tf.variable_scope(scope or "rnn_decoder"):
         state, outputs, previous = initial_state, [], None
         for index, step in enumerate(decoder_inputs):
@@ -97,7 +98,7 @@ def embedding_rnn_decoder(
     update_embedding_for_previous: bool = True,
     scope: Any = None,
 ) -> Any:
-    """A decoder over symbols."""
+    """Decode symbols, which are embedded before the cell."""
     with tf.variable_scope(scope or "embedding_rnn_decoder"):
         table = tf.get_variable("embedding", [num_symbols, embedding_size])
         loop = _argmax_of(table, output_projection, update_embedding_for_previous, feed_previous)
@@ -117,7 +118,7 @@ def embedding_rnn_seq2seq(
     dtype: Any = tf.float32,
     scope: Any = None,
 ) -> Any:
-    """Symbols in, symbols out."""
+    """Encode and decode symbols."""
     with tf.variable_scope(scope or "embedding_rnn_seq2seq", dtype=dtype):
         encoder = EmbeddingWrapper(twin(cell), num_encoder_symbols, embedding_size)
         _, state = tf.nn.static_rnn(encoder, encoder_inputs, dtype=dtype)
@@ -139,7 +140,7 @@ def embedding_rnn_seq2seq(
 
 
 def _either(feed_previous: Any, decode: Callable[[bool], Any]) -> Any:
-    """Decode once where `feed_previous` is known, and both ways in a cond where it is a tensor."""
+    """Decode once if `feed_previous` is a bool; if it is a tensor, build both ways in a cond."""
     if isinstance(feed_previous, bool):
         return decode(feed_previous)
     structure: list[Any] = []
@@ -170,7 +171,7 @@ def attention_decoder(
     scope: Any = None,
     initial_state_attention: bool = False,
 ) -> Any:
-    """A decoder that at each step looks at all of `attention_states`, weighed by its state."""
+    """Decode with attention over `attention_states`, weighted by the cell state at each step."""
     if not decoder_inputs:
         raise ValueError("attention_decoder needs at least one input")
     output_size = cell.output_size if output_size is None else output_size
@@ -243,7 +244,7 @@ def embedding_attention_decoder(
     scope: Any = None,
     initial_state_attention: bool = False,
 ) -> Any:
-    """An attention decoder over symbols."""
+    """Decode symbols with attention."""
     with tf.variable_scope(scope or "embedding_attention_decoder", dtype=dtype):
         table = tf.get_variable("embedding", [num_symbols, embedding_size])
         loop = _argmax_of(table, output_projection, update_embedding_for_previous, feed_previous)
@@ -273,7 +274,7 @@ def embedding_attention_seq2seq(
     scope: Any = None,
     initial_state_attention: bool = False,
 ) -> Any:
-    """Symbols in, symbols out, with attention over the encoder's outputs."""
+    """Encode and decode symbols, with attention over the encoder's outputs."""
     with tf.variable_scope(scope or "embedding_attention_seq2seq", dtype=dtype) as here:
         kind = here.dtype
         encoder = EmbeddingWrapper(twin(cell), num_encoder_symbols, embedding_size)
@@ -309,7 +310,7 @@ def sequence_loss_by_example(
     softmax_loss_function: Any = None,
     name: Any = None,
 ) -> Any:
-    """The weighted cross entropy of each example."""
+    """Return the weighted cross entropy of each example."""
     if not len(logits) == len(targets) == len(weights):
         raise ValueError(
             f"logits, targets and weights differ in length: "
@@ -327,7 +328,7 @@ def sequence_loss_by_example(
             losses.append(loss * weight)
         total = tf.add_n(losses)
         if average_across_timesteps:
-            total /= tf.add_n(list(weights)) + 1e-12  # a sequence may weigh nothing
+            total /= tf.add_n(list(weights)) + 1e-12  # all weights of a sequence may be 0
         return total
 
 
@@ -335,7 +336,7 @@ def _call_loss(function: Any, target: Any, logit: Any) -> Any:
     try:
         return function(labels=target, logits=logit)
     except TypeError:
-        # Before 1.0 it was called with the logits first, by position.
+        # Loss functions from before 1.0 take the logits first, by position.
         return function(logit, target)
 
 
@@ -348,7 +349,7 @@ def sequence_loss(
     softmax_loss_function: Any = None,
     name: Any = None,
 ) -> Any:
-    """The weighted cross entropy of the whole batch."""
+    """Return the weighted cross entropy of the whole batch."""
     with tf.name_scope(name or "sequence_loss"):
         cost = tf.reduce_sum(
             sequence_loss_by_example(
@@ -371,7 +372,7 @@ def model_with_buckets(
     per_example_loss: bool = False,
     name: Any = None,
 ) -> Any:
-    """The same model for each bucket of lengths, with one set of weights."""
+    """Build the same model for each bucket of lengths, with shared weights."""
     measure = sequence_loss_by_example if per_example_loss else sequence_loss
     outputs, losses = [], []
     with tf.name_scope(name or "model_with_buckets"):

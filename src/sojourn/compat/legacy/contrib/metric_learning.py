@@ -10,16 +10,17 @@ from sojourn.compat.legacy import removed
 
 
 def _distances(points: Any) -> Any:
-    """The squared distance of each pair of rows; nothing below zero, and zero to itself."""
+    """Return the squared distance of each pair of rows, clipped at 0, with 0 on the diagonal."""
     squares = tf.reduce_sum(tf.square(points), 1, keep_dims=True)
     found = squares + tf.transpose(squares) - 2 * tf.matmul(points, points, transpose_b=True)
     return tf.matrix_set_diag(tf.nn.relu(found), tf.zeros_like(squares[:, 0]))
 
 
 def triplet_semihard_loss(labels: Any, embeddings: Any, margin: float = 1.0) -> Any:
-    """The mean over pairs of one label of how far the chosen stranger is too near.
+    """Return the mean triplet loss over all pairs (anchor, partner) with the same label.
 
-    That is the nearest one that is farther away than the partner, or, without one, the farthest.
+    The third element of a triplet, here called stranger, has another label: the nearest one that is
+    farther from the anchor than the partner or, if none is, the farthest one.
     """
     embeddings = tf.convert_to_tensor(embeddings)
     labels = tf.reshape(labels, [-1])
@@ -46,7 +47,7 @@ def triplet_semihard_loss(labels: Any, embeddings: Any, margin: float = 1.0) -> 
 def contrastive_loss(
     labels: Any, embeddings_anchor: Any, embeddings_positive: Any, margin: float = 1.0
 ) -> Any:
-    """Pairs with label 1 are drawn together, the others pushed `margin` apart."""
+    """Return a loss that pulls pairs with label 1 together and pushes others `margin` apart."""
     apart = tf.sqrt(tf.reduce_sum(tf.squared_difference(embeddings_anchor, embeddings_positive), 1))
     labels = tf.cast(labels, apart.dtype)
     pushed = (1 - labels) * tf.square(tf.maximum(margin - apart, 0))

@@ -13,7 +13,7 @@ IMAGE_PIXELS = IMAGE_SIZE * IMAGE_SIZE
 
 
 def inference(images: Any, hidden1_units: int, hidden2_units: int) -> Any:
-    """The logits of a batch of images."""
+    """Return the logits of a batch of images."""
     widths = [IMAGE_PIXELS, hidden1_units, hidden2_units, NUM_CLASSES]
     names = ["hidden1", "hidden2", "softmax_linear"]
     value = images
@@ -28,18 +28,18 @@ def inference(images: Any, hidden1_units: int, hidden2_units: int) -> Any:
 
 
 def loss(logits: Any, labels: Any) -> Any:
-    """The mean cross entropy."""
+    """Return the mean cross entropy."""
     return tf.losses.sparse_softmax_cross_entropy(labels=tf.cast(labels, tf.int64), logits=logits)
 
 
 def training(loss: Any, learning_rate: float) -> Any:
-    """One step down the gradient, counted."""
+    """Return an op that runs one gradient descent step and counts it."""
     tf.summary.scalar("loss", loss)
     step = tf.Variable(0, name="global_step", trainable=False)
     return tf.train.GradientDescentOptimizer(learning_rate).minimize(loss, global_step=step)
 
 
 def evaluation(logits: Any, labels: Any) -> Any:
-    """How many of the batch are right."""
+    """Return the number of correct predictions in the batch."""
     right = tf.nn.in_top_k(predictions=logits, targets=labels, k=1)
     return tf.reduce_sum(tf.cast(right, tf.int32))

@@ -38,7 +38,7 @@ def batch_norm(
     renorm: bool = False,
     **rest: Any,
 ) -> Any:
-    """Normalize over the batch. ``updates_collections=None`` moves the averages at once."""
+    """Normalize over the batch. ``updates_collections=None`` updates averages with the output."""
     start = param_initializers or {}
     penalty = param_regularizers or {}
     with tf.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse) as here:
@@ -79,7 +79,7 @@ def batch_norm(
 
 
 class _Debiased(tf_layers.BatchNormalization):
-    """The moving mean is that of the batches so far, not drawn towards what it started with."""
+    """Batch normalization whose moving mean is not biased towards its initial value."""
 
     def _moved(self, average: Any, value: Any, training: Any) -> Any:
         if average is not self.moving_mean:
@@ -106,14 +106,14 @@ def layer_norm(
     begin_params_axis: int = -1,
     scope: Any = None,
 ) -> Any:
-    """Normalize each example by itself."""
+    """Normalize each example separately."""
     with tf.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse):
         inputs = tf.convert_to_tensor(inputs)
         rank = inputs.shape.ndims
         shape = inputs.shape[begin_params_axis:]
         axes = list(range(begin_norm_axis % rank, rank))
         mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
-        # contrib used 1e-12, and 1e-3 for half precision.
+        # The same values as in contrib: 1e-12, and 1e-3 for half precision.
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
         beta, gamma = _shift_and_scale(center, scale, shape, trainable, variables_collections)
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
@@ -135,7 +135,7 @@ def instance_norm(
     data_format: str = "NHWC",
     scope: Any = None,
 ) -> Any:
-    """Normalize each example and channel by itself."""
+    """Normalize each channel of each example separately."""
     with tf.variable_scope(scope, "InstanceNorm", [inputs], reuse=reuse):
         inputs = tf.convert_to_tensor(inputs)
         rank = inputs.shape.ndims
@@ -143,7 +143,7 @@ def instance_norm(
         axes = [axis for axis in range(1, rank) if axis != channel]
         mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
         size = inputs.shape[channel : channel + 1]
-        along = [1] * channel + [-1] + [1] * (rank - 1 - channel)  # the channel's axis
+        along = [1] * channel + [-1] + [1] * (rank - 1 - channel)  # the channel axis
         pair = _shift_and_scale(
             center, scale, size, trainable, variables_collections, param_initializers
         )
@@ -170,7 +170,7 @@ def group_norm(
     scope: Any = None,
     mean_close_to_zero: bool = False,
 ) -> Any:
-    """Normalize each example and group of channels by itself."""
+    """Normalize each group of channels of each example separately."""
     with tf.variable_scope(scope, "GroupNorm", [inputs], reuse=reuse):
         inputs = tf.convert_to_tensor(inputs)
         rank = inputs.shape.ndims
@@ -201,7 +201,7 @@ def group_norm(
 def _shift_and_scale(
     center: bool, scale: bool, shape: Any, trainable: bool, collections: Any, start: Any = None
 ) -> tuple[Any, Any]:
-    """`beta` and `gamma`, or None for what is not wanted."""
+    """Create `beta` and `gamma`; None for one that is not requested."""
 
     def make(name: str, default: Any) -> Any:
         return model_variable(

@@ -1,4 +1,4 @@
-"""`tf.contrib.opt`: the optimizers that programs used most."""
+"""`tf.contrib.opt`: the most frequently used optimizers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sojourn.compat.legacy.namespaces import adopt
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):  # type: ignore[misc]
-    """Adam that moves only the rows of an embedding that a step used."""
+    """Adam that updates only the rows of an embedding that a step used."""
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
         beta1_power, beta2_power = self._get_beta_accumulators()
@@ -36,7 +36,7 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):  # type: ignore[misc]
 
 
 class NadamOptimizer(tf.train.AdamOptimizer):  # type: ignore[misc]
-    """Adam with the look ahead of Nesterov."""
+    """Adam with Nesterov momentum."""
 
     def _step(self, update: Any, var: Any, m: Any, v: Any, grad: Any) -> Any:
         numbers = (
@@ -58,7 +58,7 @@ class NadamOptimizer(tf.train.AdamOptimizer):  # type: ignore[misc]
         m, v = self.get_slot(var, "m").handle, self.get_slot(var, "v").handle
         return self._step(gen_training_ops.resource_apply_adam, var.handle, m, v, grad)
 
-    # Every row moves, also those without a gradient, as in contrib.
+    # As in contrib, every row is updated, also rows without a gradient.
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
         return self._apply_dense(tf.convert_to_tensor(grad), var)
 
@@ -68,14 +68,14 @@ class NadamOptimizer(tf.train.AdamOptimizer):  # type: ignore[misc]
 
 
 class DecoupledWeightDecayExtension:
-    """Weight decay beside the gradient, not inside it. Mixed in before an optimizer."""
+    """Mixin, placed before an optimizer class, that decays weights separately from the gradient."""
 
     def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any) -> None:
         self._weight_decay = weight_decay
         super().__init__(*args, **kwargs)
 
     def minimize(self, loss: Any, *args: Any, decay_var_list: Any = None, **kwargs: Any) -> Any:
-        """As in the optimizer; `decay_var_list` names the variables that shrink."""
+        """Minimize as the optimizer does; only `decay_var_list`, if given, is decayed."""
         self._decayed = decay_var_list
         return super().minimize(loss, *args, **kwargs)  # type: ignore[misc]
 
@@ -86,7 +86,7 @@ class DecoupledWeightDecayExtension:
         name: str | None = None,
         decay_var_list: Any = None,
     ) -> Any:
-        """As in the optimizer, after each variable has shrunk."""
+        """Decay the variables, then apply the gradients as the optimizer does."""
         pairs = list(grads_and_vars)
         wanted = decay_var_list or getattr(self, "_decayed", None)
         names = None if wanted is None else {var.name for var in wanted}
@@ -114,12 +114,12 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, _Momentum):  # type: ign
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
-    """A class of optimizers with decoupled weight decay."""
+    """Return a subclass of `base_optimizer` with decoupled weight decay."""
     return type(base_optimizer.__name__, (DecoupledWeightDecayExtension, base_optimizer), {})
 
 
 class MovingAverageOptimizer(tf.train.Optimizer):  # type: ignore[misc]
-    """Keeps moving averages of what the inner optimizer trains, and saves them in its place."""
+    """Keeps moving averages of the trained variables; its saver saves them in place of those."""
 
     def __init__(
         self,
@@ -134,13 +134,13 @@ class MovingAverageOptimizer(tf.train.Optimizer):  # type: ignore[misc]
         self._swapped: dict[str, Any] = {}
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """The inner optimizer's."""
+        """Compute the gradients with the inner optimizer."""
         return self._opt.compute_gradients(*args, **kwargs)
 
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """The inner optimizer's, and then the averages."""
+        """Apply the gradients with the inner optimizer, then update the averages."""
         pairs = list(grads_and_vars)
         trained = [var for _, var in pairs]
         moved = self._opt.apply_gradients(pairs, global_step, name)
@@ -154,7 +154,7 @@ class MovingAverageOptimizer(tf.train.Optimizer):  # type: ignore[misc]
     def swapping_saver(
         self, var_list: Any = None, name: str = "swapping_saver", **rest: Any
     ) -> Any:
-        """A saver that stores each average under the name of its variable, and the reverse."""
+        """Return a saver that stores each average under its variable's name, and vice versa."""
         names = {var.op.name: var for var in var_list or tf.global_variables()}
         return tf.train.Saver({**names, **self._swapped}, name=name, **rest)
 

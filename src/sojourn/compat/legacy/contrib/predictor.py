@@ -1,4 +1,4 @@
-"""`tf.contrib.predictor`: a session on an exported model, called with arrays by name."""
+"""`tf.contrib.predictor`: a session on a model, called with a dict of named arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DEFAULT = "serving_default"
 
 
 class Predictor:
-    """Feeds and fetches by the names of a signature. Its session lives until it is closed."""
+    """Feeds and fetches by the names of a signature. Its session stays open until closed."""
 
     def __init__(self, graph: Any, session: Any, feeds: Any, fetches: Any) -> None:
         self.graph, self.session = graph, session
@@ -37,7 +37,7 @@ def from_saved_model(
     graph: Any = None,
     config: Any = None,
 ) -> Predictor:
-    """A predictor on a SavedModel."""
+    """Return a predictor for a SavedModel."""
     graph = graph or tf.Graph()
     with graph.as_default():
         session = session_manager.session.Session(config=config)
@@ -56,7 +56,7 @@ def from_estimator(
     graph: Any = None,
     config: Any = None,
 ) -> Predictor:
-    """A predictor on the newest checkpoint of an estimator."""
+    """Return a predictor for the newest checkpoint of an estimator."""
     path = estimator.latest_checkpoint()
     if path is None:
         raise ValueError(f"Couldn't find trained model at {estimator.model_dir}.")

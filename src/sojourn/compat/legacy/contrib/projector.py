@@ -1,4 +1,4 @@
-"""`tf.contrib.tensorboard.plugins.projector`, which only writes a file that TensorBoard reads."""
+"""`tf.contrib.tensorboard.plugins.projector`, which writes a config file that TensorBoard reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 PROJECTOR_FILENAME = "projector_config.pbtxt"
 
 _STRING, _UINT32, _MESSAGE = 9, 13, 11
-# Message -> field -> (number, kind, whether there may be many).
+# Message -> field -> (number, type, whether it is repeated).
 _FIELDS: dict[str, dict[str, tuple[int, int | str, bool]]] = {
     "SpriteMetadata": {"image_path": (1, _STRING, False), "single_image_dim": (2, _UINT32, True)},
     "EmbeddingInfo": {
@@ -52,7 +52,7 @@ globals().update(_messages())
 
 
 def visualize_embeddings(summary_writer: Any, config: Any) -> None:
-    """Write `config` where TensorBoard looks for it: a writer's folder, or a folder."""
+    """Write `config` where TensorBoard reads it: the writer's log folder, or the given folder."""
     folder = summary_writer if isinstance(summary_writer, str) else summary_writer.get_logdir()
     path = os.path.join(tf.compat.as_str_any(folder), PROJECTOR_FILENAME)
     with tf.gfile.GFile(path, "w") as file:

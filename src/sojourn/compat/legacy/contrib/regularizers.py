@@ -1,4 +1,4 @@
-"""The regularizers of `tf.contrib.layers`: a function of the weights, or None for no penalty."""
+"""The regularizers of `tf.contrib.layers`: functions that return a penalty on weights, or None."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _checked(scale: Any) -> float:
 
 
 def l1_regularizer(scale: float, scope: Any = None) -> Regularizer:
-    """``scale * sum(|w|)``."""
+    """Return a regularizer that computes ``scale * sum(|w|)``."""
     if _checked(scale) == 0.0:
         return lambda _: None
 
@@ -33,7 +33,7 @@ def _sum_abs(weights: Any) -> Any:
 
 
 def l2_regularizer(scale: float, scope: Any = None) -> Regularizer:
-    """``scale * sum(w ** 2) / 2``."""
+    """Return a regularizer that computes ``scale * sum(w ** 2) / 2``."""
     if _checked(scale) == 0.0:
         return lambda _: None
 
@@ -47,12 +47,12 @@ def l2_regularizer(scale: float, scope: Any = None) -> Regularizer:
 def l1_l2_regularizer(
     scale_l1: float = 1.0, scale_l2: float = 1.0, scope: Any = None
 ) -> Regularizer:
-    """Both together."""
+    """Return the sum of the L1 and L2 regularizers."""
     return sum_regularizer([l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope)
 
 
 def sum_regularizer(regularizers: Sequence[Any], scope: Any = None) -> Regularizer:
-    """The sum of several."""
+    """Return a regularizer that is the sum of several."""
     kept = [r for r in regularizers if r is not None]
 
     def total(weights: Any) -> Any:
@@ -63,7 +63,8 @@ def sum_regularizer(regularizers: Sequence[Any], scope: Any = None) -> Regulariz
 
 
 def apply_regularization(regularizer: Regularizer, weights_list: Any = None) -> Any:
-    """The penalty over `weights_list` (default: the collection of weights), also collected."""
+    """Return the penalty over `weights_list` (default: the weights collection), and add it to the
+    collection of regularization losses."""
     weights = tf.get_collection(tf.GraphKeys.WEIGHTS) if weights_list is None else weights_list
     parts = [part for part in map(regularizer, weights) if part is not None]
     total = tf.add_n(parts) if parts else tf.constant(0.0)

@@ -19,7 +19,7 @@ static_state_saving_rnn = tf.nn.static_state_saving_rnn
 
 
 class LSTMBlockCell(LSTMCell):  # type: ignore[misc]
-    """An LSTM cell; the one fused kernel of contrib computed the same."""
+    """An LSTM cell; contrib's fused kernel computed the same result."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class LSTMBlockCell(LSTMCell):  # type: ignore[misc]
 
 
 class GRUBlockCell(GRUCell):  # type: ignore[misc]
-    """A GRU cell; the one fused kernel of contrib computed the same."""
+    """A GRU cell; contrib's fused kernel computed the same result."""
 
     def __init__(self, num_units: Any = None, cell_size: Any = None, **kwargs: Any) -> None:
         super().__init__(cell_size if num_units is None else num_units, **kwargs)
@@ -118,7 +118,7 @@ def stack_bidirectional_dynamic_rnn(
     time_major: bool = False,
     scope: Any = None,
 ) -> Any:
-    """Bidirectional layers one above the other; each sees both directions of the one below."""
+    """Stack bidirectional layers; each reads both directions of the layer below."""
     count = len(cells_fw)
     starts = zip(
         cells_fw,

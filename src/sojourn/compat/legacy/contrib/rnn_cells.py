@@ -1,4 +1,4 @@
-"""The cells of `tf.contrib.rnn` that were only there."""
+"""The cells that existed only in `tf.contrib.rnn`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sojourn.compat.legacy.cells import LSTMStateTuple, RNNCell, Wrapper, linear
 
 
 class ConvLSTMCell(RNNCell):  # type: ignore[misc]
-    """An LSTM whose state is an image: its gates are one convolution."""
+    """A convolutional LSTM: its state is an image, and one convolution computes its gates."""
 
     def __init__(
         self,
@@ -64,28 +64,28 @@ class ConvLSTMCell(RNNCell):  # type: ignore[misc]
 
 
 class Conv1DLSTMCell(ConvLSTMCell):
-    """Over a line."""
+    """A convolutional LSTM over one dimension."""
 
     def __init__(self, name: str = "conv_1d_lstm_cell", **kwargs: Any) -> None:
         super().__init__(conv_ndims=1, name=name, **kwargs)
 
 
 class Conv2DLSTMCell(ConvLSTMCell):
-    """Over an image."""
+    """A convolutional LSTM over two dimensions."""
 
     def __init__(self, name: str = "conv_2d_lstm_cell", **kwargs: Any) -> None:
         super().__init__(conv_ndims=2, name=name, **kwargs)
 
 
 class Conv3DLSTMCell(ConvLSTMCell):
-    """Over a volume."""
+    """A convolutional LSTM over three dimensions."""
 
     def __init__(self, name: str = "conv_3d_lstm_cell", **kwargs: Any) -> None:
         super().__init__(conv_ndims=3, name=name, **kwargs)
 
 
 class _Projected(RNNCell):  # type: ignore[misc]
-    """A cell with an LSTM's state, whose output may be projected."""
+    """Base class of cells with an LSTM's state and an optional output projection."""
 
     def __init__(self, num_units: int, num_proj: int | None, reuse: Any, name: Any) -> None:
         super().__init__(_reuse=reuse, name=name)
@@ -102,7 +102,7 @@ class _Projected(RNNCell):  # type: ignore[misc]
 
 
 class CoupledInputForgetGateLSTMCell(_Projected):
-    """An LSTM that takes in as much as it forgets."""
+    """An LSTM whose input gate is one minus its forget gate."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class CoupledInputForgetGateLSTMCell(_Projected):
 
 
 class NASCell(_Projected):
-    """The cell that an architecture search found."""
+    """The recurrent cell found by neural architecture search (NAS)."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class AttentionCellWrapper(RNNCell):  # type: ignore[misc]
 
 
 class HighwayWrapper(Wrapper):
-    """A cell past which its input is carried, by a gate."""
+    """Adds a gated highway connection from the input of a cell to its output."""
 
     def __init__(
         self, cell: Any, couple_carry_transform_gates: bool = True, carry_bias_init: float = 1.0

@@ -1,4 +1,4 @@
-"""Helpers of `tf.contrib.seq2seq` that feed now what is right, now what the decoder said."""
+"""Helpers of `tf.contrib.seq2seq` that mix given inputs with the decoder's own outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sojourn.compat.legacy.contrib.decoding import Helper, TrainingHelper, embed
 
 
 class ScheduledEmbeddingTrainingHelper(TrainingHelper):
-    """With `sampling_probability`, the next input is the embedding of a word that is drawn."""
+    """With `sampling_probability`, feeds the embedding of a word sampled from the output."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
         self._chance, self._seeds = sampling_probability, (seed, scheduling_seed)
 
     def sample(self, time: Any, outputs: Any, state: Any = None, name: Any = None) -> Any:
-        """The words drawn; -1 where the right one is fed."""
+        """Return the sampled words; -1 where the given input is fed."""
         seed, scheduling_seed = self._seeds
         is_drawn = tf.random_uniform([self.batch_size], seed=scheduling_seed) < self._chance
         drawn = tf.multinomial(outputs, 1, seed=seed, output_dtype=tf.int32)[:, 0]
@@ -43,7 +43,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
 
 
 class ScheduledOutputTrainingHelper(TrainingHelper):
-    """With `sampling_probability`, the next input is the output itself."""
+    """With `sampling_probability`, feeds the output itself as the next input."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ScheduledOutputTrainingHelper(TrainingHelper):
         return finished, self._with_beside(inputs, -1, finished)
 
     def sample(self, time: Any, outputs: Any, state: Any = None, name: Any = None) -> Any:
-        """1 where the output is fed, 0 where the right input is."""
+        """Return 1 where the output is fed, 0 where the given input is fed."""
         drawn = tf.random_uniform([self.batch_size], seed=self._seed) < self._chance
         return tf.cast(drawn, tf.int32)
 
@@ -86,7 +86,7 @@ class ScheduledOutputTrainingHelper(TrainingHelper):
 
 
 class InferenceHelper(Helper):
-    """Feeds what `sample_fn` makes of the outputs, until `end_fn` says that it is the end."""
+    """Feeds the samples that `sample_fn` takes from the outputs, until `end_fn` reports the end."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""`tf.contrib.seq2seq`: the loss; decoders, beams and attention are in files of their own."""
+"""`tf.contrib.seq2seq`: the loss; decoders, beams and attention are in their own modules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sequence_loss(
     softmax_loss_function: Any = None,
     name: Any = None,
 ) -> Any:
-    """The weighted cross entropy of logits ``[batch, time, classes]``."""
+    """Return the weighted cross entropy of logits ``[batch, time, classes]``."""
     with tf.name_scope(name or "sequence_loss"):
         classes = tf.shape(logits)[2]
         flat = tf.reshape(logits, [-1, classes])

@@ -39,7 +39,7 @@ from sojourn.compat.legacy.namespaces import Namespace, adopt, names_of
 
 
 def _logits_first(function: Any) -> Any:
-    # The losses of contrib took (predictions or logits, labels); those of tf.losses the reverse.
+    # Contrib's losses take (predictions or logits, labels); those of tf.losses the reverse.
     first = list(inspect.signature(function).parameters)[1]
 
     @functools.wraps(function)
@@ -52,7 +52,7 @@ def _logits_first(function: Any) -> Any:
 
 
 def _hinge_loss(logits: Any, labels: Any = None, scope: Any = None) -> Any:
-    """The loss of each value, which counts in no total."""
+    """Return the loss of each value, without adding it to the loss collection."""
     none = tf.losses.Reduction.NONE
     return tf.losses.hinge_loss(labels, logits, 1.0, scope, loss_collection=None, reduction=none)
 
@@ -74,14 +74,14 @@ losses = Namespace(
 
 
 def analyze_vars(variables: Any, print_info: bool = False) -> tuple[int, int]:
-    """How many numbers the variables hold, and how many bytes."""
+    """Return the total number of elements and of bytes of the variables."""
     total = size = 0
     for var in variables:
         count = var.shape.num_elements() or 0
         total += count
         size += count * var.dtype.base_dtype.size
         if print_info:
-            # The program asked for a listing on its own output.
+            # The program requested a listing on stdout.
             print(f"{var.name}: {var.shape.as_list()}, {count} elements")
     return total, size
 

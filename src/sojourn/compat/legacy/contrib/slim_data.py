@@ -13,7 +13,7 @@ from sojourn.compat.legacy.namespaces import Namespace
 
 
 class Dataset:
-    """Where records are, how they are read and decoded; further facts are attributes."""
+    """Where records are and how to read and decode them; extra arguments become attributes."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Dataset:
 
 
 class ItemHandler(abc.ABC):
-    """Makes one item of the features that have these keys."""
+    """Makes one item from the features with the given keys."""
 
     def __init__(self, keys: Any) -> None:
         self._keys = [keys] if isinstance(keys, str) else list(keys)
@@ -41,11 +41,11 @@ class ItemHandler(abc.ABC):
 
     @abc.abstractmethod
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The item."""
+        """Return the item."""
 
 
 class ItemHandlerCallback(ItemHandler):
-    """An item that a function makes."""
+    """Makes an item with a function."""
 
     def __init__(self, keys: Any, func: Any) -> None:
         super().__init__(keys)
@@ -56,7 +56,7 @@ class ItemHandlerCallback(ItemHandler):
 
 
 class Tensor(ItemHandler):
-    """A feature as it is, or in a shape, which other features may tell."""
+    """A feature as a dense tensor, optionally with a given shape or one from other features."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Tensor(ItemHandler):
 
 
 class LookupTensor(Tensor):
-    """A feature, looked up in a table."""
+    """A feature whose values are looked up in a table."""
 
     def __init__(self, tensor_key: str, table: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(tensor_key, *args, **kwargs)
@@ -96,7 +96,7 @@ class LookupTensor(Tensor):
 
 
 class SparseTensor(ItemHandler):
-    """A sparse tensor of two features, its indices and its values."""
+    """A sparse tensor made of two features: its indices and its values."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class SparseTensor(ItemHandler):
 
 
 class BoundingBox(ItemHandler):
-    """Boxes, a row each, of four features."""
+    """Boxes made of four features, one row per box."""
 
     def __init__(self, keys: Any = None, prefix: str = "") -> None:
         keys = ["ymin", "xmin", "ymax", "xmax"] if keys is None else keys
@@ -137,7 +137,7 @@ class BoundingBox(ItemHandler):
 
 
 class Image(ItemHandler):
-    """An image, decoded as its format says."""
+    """An image, decoded by its format feature."""
 
     def __init__(
         self,
@@ -177,17 +177,17 @@ class Image(ItemHandler):
 
 
 class TFExampleDecoder:
-    """Items of a serialized `tf.train.Example`."""
+    """Decodes a serialized `tf.train.Example` into items."""
 
     def __init__(self, keys_to_features: Any, items_to_handlers: Any) -> None:
         self._features, self._handlers = keys_to_features, items_to_handlers
 
     def list_items(self) -> list[str]:
-        """The names of the items."""
+        """Return the names of the items."""
         return list(self._handlers)
 
     def decode(self, serialized_example: Any, items: Sequence[str] | None = None) -> list[Any]:
-        """Those items, or all of them."""
+        """Decode the given items, by default all."""
         parsed = tf.parse_single_example(serialized_example, self._features)
         for key, feature in self._features.items():
             if isinstance(feature, tf.FixedLenFeature):
@@ -205,7 +205,7 @@ def _dense(tensor: Any, default: Any = 0) -> Any:
 
 
 def get_data_files(data_sources: Any) -> list[str]:
-    """The files of a name, a pattern, or several of them."""
+    """Return the files of a name, of a pattern, or of a list of these."""
     if isinstance(data_sources, (list, tuple)):
         found = [file for source in data_sources for file in get_data_files(source)]
     elif any(sign in data_sources for sign in "*?["):
@@ -230,7 +230,7 @@ def parallel_read(
     seed: Any = None,
     scope: Any = None,
 ) -> Any:
-    """A key and a record, read by several readers through one queue."""
+    """Return tensors for a key and a record, read by several readers through one queue."""
     with tf.name_scope(scope or "parallel_read"):
         dtypes = dtypes or [tf.string, tf.string]
         files = get_data_files(data_sources)
@@ -249,7 +249,7 @@ def parallel_read(
 def single_pass_read(
     data_sources: Any, reader_class: Any, reader_kwargs: Any = None, scope: Any = None
 ) -> Any:
-    """A key and a record, each once and in order."""
+    """Return tensors for a key and a record; reads all records once, in order."""
     with tf.name_scope(scope or "single_pass_read"):
         names = tf.train.string_input_producer(
             get_data_files(data_sources), 1, False, capacity=1, name="filenames"
@@ -258,29 +258,29 @@ def single_pass_read(
 
 
 class DataProvider:
-    """Tensors by the name of their item."""
+    """Provides tensors by item name."""
 
     def __init__(self, items_to_tensors: Mapping[str, Any], num_samples: Any) -> None:
         self._tensors, self._num_samples = items_to_tensors, num_samples
 
     def get(self, items: Sequence[str]) -> list[Any]:
-        """The tensors of those items."""
+        """Return the tensors of the given items."""
         unknown = [item for item in items if item not in self._tensors]
         if unknown:
             raise ValueError(f"there are no items {unknown}, but {sorted(self._tensors)}")
         return [self._tensors[item] for item in items]
 
     def list_items(self) -> list[str]:
-        """The names of the items."""
+        """Return the names of the items."""
         return list(self._tensors)
 
     def num_samples(self) -> Any:
-        """How many there are in an epoch."""
+        """Return the number of samples in an epoch."""
         return self._num_samples
 
 
 class DatasetDataProvider(DataProvider):
-    """The items of one example of a `Dataset`, which are others at each step."""
+    """Provides the items of one example of a `Dataset`; each step reads another example."""
 
     def __init__(
         self,
@@ -322,7 +322,7 @@ def prefetch_queue(
     shared_name: Any = None,
     name: Any = None,
 ) -> Any:
-    """A queue that is kept full of these tensors, by name if they come in a dict."""
+    """Return a queue that threads keep filled with these tensors, named if given as a dict."""
     names = sorted(tensors) if isinstance(tensors, dict) else None
     listed = [tensors[each] for each in names] if names else tensors
     with tf.name_scope(name or "prefetch_queue"):
@@ -347,7 +347,7 @@ def _fill(queue: Any, enqueues: list[Any], capacity: int) -> None:
 
 @contextlib.contextmanager
 def QueueRunners(session: Any) -> Iterator[None]:
-    """The queue runners of the graph, inside the block."""
+    """Run the queue runners of the graph inside the block."""
     coordinator = tf.train.Coordinator()
     threads = tf.train.start_queue_runners(session, coordinator)
     try:

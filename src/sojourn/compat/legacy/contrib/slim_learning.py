@@ -12,12 +12,12 @@ from tensorflow.python.training import evaluation as _evaluation
 from tensorflow.python.training import supervisor
 from tensorflow.python.training.checkpoint_utils import checkpoints_iterator
 
-_THE_GLOBAL_STEP: Any = 0  # what `global_step` is by default; None: no step is counted
+_THE_GLOBAL_STEP: Any = 0  # default of `global_step`; None means no step is counted
 _LATEST: Any = supervisor.Supervisor.USE_DEFAULT
 
 
 def clip_gradient_norms(gradients_to_variables: Any, max_norm: float) -> list[Any]:
-    """Each gradient, no longer than `max_norm`."""
+    """Clip each gradient to the norm `max_norm`."""
     return [
         (g if g is None else _on_values(g, lambda v: tf.clip_by_norm(v, max_norm)), v)
         for g, v in gradients_to_variables
@@ -25,7 +25,7 @@ def clip_gradient_norms(gradients_to_variables: Any, max_norm: float) -> list[An
 
 
 def multiply_gradients(grads_and_vars: Any, gradient_multipliers: Mapping[Any, Any]) -> list[Any]:
-    """Each gradient times the number that its variable, or that variable's name, is given."""
+    """Multiply each gradient by the factor given for its variable or the variable's name."""
     factors = {getattr(key, "op", key): value for key, value in gradient_multipliers.items()}
     changed = []
     for grad, var in grads_and_vars:
@@ -39,7 +39,7 @@ def multiply_gradients(grads_and_vars: Any, gradient_multipliers: Mapping[Any, A
 
 
 def add_gradients_summaries(grads_and_vars: Any) -> list[Any]:
-    """A histogram and the norm of each gradient."""
+    """Add a histogram and a norm summary for each gradient."""
     made = []
     for grad, var in grads_and_vars:
         if grad is not None:
@@ -71,7 +71,7 @@ def create_train_op(
     check_numerics: bool = True,
     **rest: Any,
 ) -> Any:
-    """One op that moves the variables, counts the step and gives the loss."""
+    """Return one op that updates the variables, counts the step and returns the loss."""
     if global_step is _THE_GLOBAL_STEP:
         global_step = tf.train.get_or_create_global_step()
     updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS) if update_ops is None else update_ops
@@ -107,7 +107,7 @@ def create_train_op(
 def train_step(
     sess: Any, train_op: Any, global_step: Any, train_step_kwargs: Mapping[str, Any]
 ) -> tuple[Any, Any]:
-    """Run one step: its loss, and whether it was the last."""
+    """Run one step; return its loss, and whether it was the last step."""
     start = time.time()
     loss, step = sess.run([train_op, global_step])
     if "should_log" in train_step_kwargs and sess.run(train_step_kwargs["should_log"]):
@@ -145,7 +145,7 @@ def train(
     session_wrapper: Any = None,
     **rest: Any,
 ) -> Any:
-    """Run steps until one says stop, with checkpoints and summaries in `logdir`."""
+    """Run steps until one requests a stop; write checkpoints and summaries to `logdir`."""
     if train_op is None:
         raise ValueError("train_op cannot be None.")
     graph = graph or tf.get_default_graph()
@@ -157,7 +157,7 @@ def train(
                 train_step_kwargs["should_stop"] = tf.greater_equal(step, number_of_steps)
             if log_every_n_steps > 0:
                 train_step_kwargs["should_log"] = tf.equal(tf.mod(step, log_every_n_steps), 0)
-        # The supervisor makes the ops that are not given when it is made.
+        # The supervisor's constructor creates the ops that are not given.
         manager = tf.train.Supervisor(
             graph=graph,
             is_chief=is_chief,
@@ -190,7 +190,7 @@ def train(
                     tf.logging.info("Stopping Training.")
                     manager.request_stop()
         except tf.errors.OutOfRangeError:
-            # The input has ended, which ends the training.
+            # The input is exhausted, so training ends.
             manager.request_stop()
         if logdir and is_chief:
             manager.saver.save(session, manager.save_path, global_step=manager.global_step)
@@ -214,7 +214,7 @@ def evaluate_once(
     session_config: Any = None,
     hooks: Any = None,
 ) -> Any:
-    """Restore a checkpoint, run `eval_op` `num_evals` times, and give what `final_op` gives."""
+    """Restore a checkpoint, run `eval_op` `num_evals` times, and return the value of `final_op`."""
     summary = tf.summary.merge_all() if summary_op is _LATEST else summary_op
     all_hooks = [_evaluation._StopAfterNEvalsHook(num_evals), *(hooks or ())]
     if summary is not None and logdir:
@@ -246,11 +246,11 @@ def evaluation_loop(
     timeout_fn: Any = None,
     **rest: Any,
 ) -> Any:
-    """`evaluate_once` for each checkpoint that appears; the result of the last."""
+    """Run `evaluate_once` for each new checkpoint; return the last result."""
     result = None
     paths = checkpoints_iterator(checkpoint_dir, eval_interval_secs, timeout, timeout_fn=timeout_fn)
     for done, path in enumerate(paths, 1):
-        # A monitored session finalizes the graph, and the next one adds its own ops.
+        # A monitored session finalizes the graph, but the next session must add its own ops.
         tf.get_default_graph()._unsafe_unfinalize()
         result = evaluate_once(master, path, logdir, num_evals, **rest)
         if max_number_of_evaluations and done >= max_number_of_evaluations:

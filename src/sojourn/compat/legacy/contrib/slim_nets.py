@@ -1,4 +1,4 @@
-"""The networks of `tf.contrib.slim.nets` that are short: VGG and the residual ones."""
+"""The smaller networks of `tf.contrib.slim.nets`: VGG and ResNet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Block = collections.namedtuple("Block", ("scope", "unit_fn", "args"))
 
 @contextlib.contextmanager
 def _collecting(scope: Any, default: str, inputs: Any, reuse: Any, also: Any = ()) -> Iterator[Any]:
-    """The network's scope, in which the layers' results are collected."""
+    """Open the network's scope; it collects the outputs of the layers built inside."""
     with tf.variable_scope(scope, default, [inputs], reuse=reuse) as here:
         points = here.original_name_scope + "_end_points"
         kinds = [layers.conv2d, layers.fully_connected, layers.max_pool2d, *also]
@@ -30,7 +30,7 @@ def _collecting(scope: Any, default: str, inputs: Any, reuse: Any, also: Any = (
 
 
 def vgg_arg_scope(weight_decay: float = 0.0005) -> Any:
-    """The arguments that the layers of VGG were trained with."""
+    """Return an arg scope with the layer arguments that VGG was trained with."""
     with (
         arg_scope(
             [layers.conv2d, layers.fully_connected],
@@ -87,7 +87,7 @@ def resnet_arg_scope(
     batch_norm_epsilon: float = 1e-5,
     batch_norm_scale: bool = True,
 ) -> Any:
-    """The arguments that the layers of residual networks were trained with."""
+    """Return an arg scope with the layer arguments that ResNet was trained with."""
     settings = {
         "decay": batch_norm_decay,
         "epsilon": batch_norm_epsilon,
@@ -110,14 +110,14 @@ def resnet_arg_scope(
 
 
 def subsample(inputs: Any, factor: int, scope: Any = None) -> Any:
-    """Every so many places of a picture."""
+    """Keep every `factor`-th pixel of an image in each dimension."""
     return inputs if factor == 1 else layers.max_pool2d(inputs, [1, 1], stride=factor, scope=scope)
 
 
 def conv2d_same(
     inputs: Any, num_outputs: int, kernel_size: int, stride: int, rate: int = 1, scope: Any = None
 ) -> Any:
-    """A convolution whose padding does not depend on the size of the picture."""
+    """Apply a convolution whose padding does not depend on the image size."""
     if stride == 1:
         return layers.conv2d(
             inputs, num_outputs, kernel_size, stride=1, rate=rate, padding="SAME", scope=scope
@@ -134,7 +134,7 @@ def conv2d_same(
 def stack_blocks_dense(
     net: Any, blocks: Any, output_stride: int | None = None, outputs_collections: Any = None
 ) -> Any:
-    """All units of all blocks; once the stride is reached, holes take the place of strides."""
+    """Build all units of all blocks; once `output_stride` is reached, dilation replaces strides."""
     reached = rate = 1
     for block in blocks:
         with tf.variable_scope(block.scope, "block", [net]) as here:
@@ -232,7 +232,7 @@ def _resnet_module(version: int) -> Namespace:
             return net, found
 
     def block(scope: str, base_depth: int, num_units: int, stride: int) -> Block:
-        """A block whose last unit has the stride."""
+        """Return a block in which only the last unit has the stride."""
         unit = {"depth": base_depth * 4, "depth_bottleneck": base_depth, "stride": 1}
         return Block(scope, bottleneck, [unit] * (num_units - 1) + [{**unit, "stride": stride}])
 

@@ -1,4 +1,4 @@
-"""`tf.contrib.metrics`: the metrics of `tf.metrics`, which took predictions before labels here."""
+"""`tf.contrib.metrics`: the metrics of `tf.metrics`, with predictions before labels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ STREAMING = {
     for name in dir(tf.metrics)
     if not name.startswith("_")
 }
-# What `tf.metrics` has of that name takes several labels an example, and was called sparse here.
+# The `tf.metrics` functions with these names take several labels per example; contrib called
+# them sparse.
 for _name in ("recall_at_k", "precision_at_k", "average_precision_at_k"):
     STREAMING[f"streaming_sparse_{_name}"] = STREAMING[f"streaming_{_name}"]
 
@@ -33,7 +34,7 @@ for _name in ("recall_at_k", "precision_at_k", "average_precision_at_k"):
 def recall_at_k(
     predictions: Any, labels: Any, k: int, weights: Any = None, *named: Any, **rest: Any
 ) -> Any:
-    """How often the one label of an example is among its `k` likeliest classes."""
+    """Return how often the single label of an example is among its `k` likeliest classes."""
     with tf.name_scope(f"recall_at_{k}"):
         is_among = tf.cast(tf.nn.in_top_k(predictions, labels, k), tf.float32)
         return tf.metrics.mean(is_among, weights, *named, **rest)
@@ -43,7 +44,7 @@ STREAMING["streaming_recall_at_k"] = recall_at_k
 
 
 def accuracy(predictions: Any, labels: Any, weights: Any = None, name: Any = None) -> Any:
-    """The share of predictions that are right, in this batch."""
+    """Return the fraction of correct predictions in this batch."""
     right = tf.cast(tf.equal(predictions, labels), tf.float32)
     if weights is None:
         return tf.reduce_mean(right, name=name)
@@ -58,7 +59,7 @@ def pearson_correlation(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> tuple[Any, Any]:
-    """How much predictions and labels rise and fall together, over all batches so far."""
+    """Return Pearson's correlation of predictions and labels over all batches so far."""
     with tf.variable_scope(name, "pearson_r"):
         x, y = tf.cast(predictions, tf.float32), tf.cast(labels, tf.float32)
         sums = [tf.metrics.mean(part, weights) for part in (x, y, x * y, x * x, y * y)]
@@ -80,7 +81,7 @@ STREAMING["streaming_pearson_correlation"] = pearson_correlation
 
 
 def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
-    """The values and the updates of several metrics, each in a list."""
+    """Return a list of the values and a list of the update ops of several metrics."""
     if not value_update_tuples:
         raise ValueError("Expected at least one value_tensor/update_op pair")
     values, updates = zip(*value_update_tuples, strict=True)
@@ -88,7 +89,7 @@ def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
 
 
 def aggregate_metric_map(names_to_tuples: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values and the updates of several metrics, each by the metric's name."""
+    """Return the values and the update ops of several metrics, each by metric name."""
     values = {name: pair[0] for name, pair in names_to_tuples.items()}
     return values, {name: pair[1] for name, pair in names_to_tuples.items()}
 
@@ -102,7 +103,7 @@ def f1_score(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> tuple[Any, Any]:
-    """The best F1 that any threshold gives, over all batches so far."""
+    """Return the best F1 score over all thresholds and all batches so far."""
     inner = [(i + 1) / (num_thresholds - 1) for i in range(num_thresholds - 2)]
     thresholds = [-1e-7, *inner, 1 + 1e-7]
     with tf.variable_scope(name, "f1", (labels, predictions, weights)):

@@ -1,4 +1,4 @@
-"""`tf.contrib.tpu`, on the processors that are here."""
+"""`tf.contrib.tpu`, run on the local CPUs or GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ outside_compilation = tf.tpu.outside_compilation
 
 
 def cross_replica_sum(x: Any, *args: Any, **kwargs: Any) -> Any:
-    """`x`: there is one replica."""
+    """Return `x`: only one replica exists."""
     return tf.identity(x)
 
 

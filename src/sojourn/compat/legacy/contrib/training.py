@@ -1,4 +1,4 @@
-"""`tf.contrib.training`: hyper-parameters, the training op of slim, and loops by hooks."""
+"""`tf.contrib.training`: hyperparameters, slim's training op, and loops driven by hooks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class HParams:
         setattr(self, name, list(value) if isinstance(value, (list, tuple)) else value)
 
     def set_hparam(self, name: str, value: Any) -> None:
-        """Set one that exists, keeping its type."""
+        """Set an existing setting, converting the value to its type."""
         if name not in self._names:
             raise KeyError(name)
         before = getattr(self, name)
@@ -45,13 +45,13 @@ class HParams:
         setattr(self, name, value)
 
     def del_hparam(self, name: str) -> None:
-        """Remove one, if it is there."""
+        """Remove a setting if it exists."""
         if name in self._names:
             self._names.remove(name)
             delattr(self, name)
 
     def parse(self, values: str) -> HParams:
-        """Set from ``name=value,name=[value,value]``."""
+        """Set from a string ``name=value,name=[value,value]``."""
         for name, value in _assignments(values):
             if name not in self._names:
                 raise ValueError(f"Unknown hyperparameter: {name}")
@@ -59,25 +59,25 @@ class HParams:
         return self
 
     def override_from_dict(self, values: dict[str, Any]) -> HParams:
-        """Set several."""
+        """Set several settings from a dict."""
         for name, value in values.items():
             self.set_hparam(name, value)
         return self
 
     def parse_json(self, text: str) -> HParams:
-        """Set from a JSON object."""
+        """Set settings from a JSON object."""
         return self.override_from_dict(json.loads(text))
 
     def values(self) -> dict[str, Any]:
-        """The settings, by name."""
+        """Return the settings by name."""
         return {name: getattr(self, name) for name in self._names}
 
     def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
-        """A JSON object."""
+        """Return the settings as a JSON object."""
         return json.dumps(self.values(), indent=indent, separators=separators, sort_keys=sort_keys)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """One setting, or `default`."""
+        """Return one setting, or `default`."""
         return getattr(self, key) if key in self._names else default
 
     def __contains__(self, key: object) -> bool:
@@ -141,7 +141,7 @@ def train(
     config: Any = None,
     max_wait_secs: int = 7200,
 ) -> Any:
-    """Run `train_op` until a hook says stop; the loss of the last step."""
+    """Run `train_op` until a hook requests a stop; return the loss of the last step."""
     loss = None
     with tf.train.MonitoredTrainingSession(
         master=master,
