@@ -42,7 +42,7 @@ def _module_file(name: str) -> tuple[str, list[str]]:
     for path in (stem + ".py", os.path.join(stem, "__main__.py")):
         if os.path.isfile(path):
             return path, [folder]
-    # Python can look up a top-level name only without importing its package.
+    # Only a top-level name can be looked up without importing its package.
     top = name.split(".")[0]
     spec = importlib.util.find_spec(top) if top not in sys.modules else None
     if spec is not None and spec.submodule_search_locations:

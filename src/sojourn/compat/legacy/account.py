@@ -90,7 +90,7 @@ class Ledger:
         return stay
 
     def hold(self) -> None:
-        """Keep all sessions that still exist alive: from now on only exit handlers close some.
+        """Keep alive all sessions that still exist: from now on only exit handlers close some.
 
         `close_what_is_open` closes the others later, so that their account is taken.
         """

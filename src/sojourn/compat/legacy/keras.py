@@ -90,7 +90,7 @@ def _layers() -> Namespace:
     backend = importlib.import_module(f"{_KEPT}.backend")
 
     class BatchNormalization(Normalizes, kept.Layer):  # type: ignore[misc, name-defined]
-        """The layer of `tf.keras`: Keras runs its updates, and its mode is the learning phase."""
+        """The layer of `tf.keras`: Keras runs its updates; the learning phase sets its mode."""
 
         def __init__(self, *args: Any, **named: Any) -> None:
             # A loaded model gives initializers, regularizers and constraints as descriptions,

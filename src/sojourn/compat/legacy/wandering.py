@@ -1,7 +1,7 @@
 """Copies datasets that are made in one graph and read in another.
 
 Up to TensorFlow 1.12 a dataset was built in the graph of its iterator. So programs could make
-datasets first, and the iterators in the `input_fn` of an estimator, which has its own graph.
+datasets first, and iterators later in the `input_fn` of an estimator, which has its own graph.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 TensorFlow writes `super(Session, self)`, which looks `Session` up in its module at each call.
 Tests and tools replace that name by another class, and then a subclass of TensorFlow's class
-would recurse endlessly. Copies of the methods that have the original names as globals would not.
+would recurse endlessly. Copies of the methods avoid this: their globals are the original names.
 """
 
 from __future__ import annotations

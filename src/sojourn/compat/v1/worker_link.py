@@ -187,7 +187,7 @@ class WorkerLink(Link):
         return int(self._call("make_callable", {"options": options})[0])
 
     def forget_callable(self, number: int) -> None:
-        """Leave a callable for the next `new_callable` to release: a finalizer calls this."""
+        """Queue a callable for release by the next `new_callable`; safe inside the collector."""
         self._dead_callables.append(number)
 
     def call_callable(

@@ -1,4 +1,4 @@
-"""Exporters, which decide what models of a training are written as SavedModels and kept."""
+"""Exporters, which decide which of a training's models to write as SavedModels and to keep."""
 
 from __future__ import annotations
 
