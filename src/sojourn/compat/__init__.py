@@ -1,6 +1,6 @@
-"""Doors for existing TensorFlow code: the drop-in session, and old programs run unmodified.
+"""Support for existing TensorFlow code: the drop-in session, and old programs run unmodified.
 
-`sojourn.compat.v1` imports TensorFlow, and is itself imported when it is first asked for.
+`sojourn.compat.v1` imports TensorFlow, and is itself imported only on first access.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Run programs of the TensorFlow 1 era, unmodified, on the TensorFlow of today.
+"""Run programs of the TensorFlow 1 era, unmodified, on today's TensorFlow.
 
-`examine` tells from the source what a program wants; `environment` gives it that for as long as it
-runs. In order from the program inwards: `imports` decides who gets which `tensorflow`, `tf1` is
-that module, `oldnames`, `layers`, `cells`, `flags`, `keras` and `contrib` are its parts, and
-`sessions` chooses and counts the sessions.
+`examine` finds out from the source what a program needs; `environment` provides it while the
+program runs. In order from the program inwards: `imports` decides which `tensorflow` a module gets,
+`tf1` is that module, `oldnames`, `layers`, `cells`, `flags`, `keras` and `contrib` are its parts,
+and `sessions` chooses and counts the sessions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sojourn.compat.legacy.detect import ProgramSyntaxError, Verdict, examine
 
 
 def judge(target: str, is_module: bool = False, era: str | None = None) -> Verdict:
-    """The verdict on a program or module; `era` overrules it. A missing one is not judged."""
+    """Return the verdict on a program or module; `era` overrides it. A missing file is "tf2"."""
     path, folders = (target, []) if not is_module else _module_file(target)
     if os.path.isdir(path):
         path = os.path.join(path, "__main__.py")
@@ -36,7 +36,7 @@ def judge(target: str, is_module: bool = False, era: str | None = None) -> Verdi
 
 
 def _module_file(name: str) -> tuple[str, list[str]]:
-    """The file that `python -m name` would run from here; nothing of it is imported."""
+    """Return the file that `python -m name` would run from here, without importing anything."""
     folder = os.getcwd()
     stem = os.path.join(folder, *name.split("."))
     for path in (stem + ".py", os.path.join(stem, "__main__.py")):
@@ -58,17 +58,18 @@ def _module_file(name: str) -> tuple[str, list[str]]:
 def environment(
     verdict: Verdict, isolation: str = "process", strict_placement: bool = False
 ) -> Iterator[Ledger]:
-    """The world that `verdict` asks for, inside the block; sessions are counted in the ledger.
+    """Provide what `verdict` requires inside the block; the ledger counts the sessions.
 
-    An op whose device is missing runs where it can, unless `strict_placement`.
-    Graph mode, once on, stays on for the process: TensorFlow has no way back.
+    An op whose device is missing runs on another device, unless `strict_placement` is set.
+    Graph mode, once on, stays on for the process: TensorFlow cannot turn it off again.
     """
     ledger = Ledger()
     if verdict.era == "tf2":
         yield ledger
         return
     if isolation == "process":
-        # The zygote imports TensorFlow while this process does, and the program builds its graph.
+        # Start the zygote early: it imports TensorFlow while this process imports it too and
+        # while the program builds its graph.
         from sojourn.probes.platform import require_process_isolation
         from sojourn.process.zygote import zygote
 
@@ -114,8 +115,11 @@ def _prepare(
 
 
 def _quiet() -> None:
-    """No talk that the program did not start: of deprecation, which is why it is run this way,
-    nor of sessions, which the account at the end tells, should the program turn logging on."""
+    """Silence messages that the program did not cause.
+
+    Deprecation warnings say nothing new: old calls are the reason to run the program this way.
+    Log messages about sessions, if the program turns logging on, would repeat the final account.
+    """
     from tensorflow.python.util import deprecation
 
     logger = logging.getLogger("sojourn")

@@ -1,6 +1,6 @@
-"""The account of a program's sessions: who opened them, what they did, what they left.
+"""The account of a program's sessions: where they were opened, what they did, what they left.
 
-Plain bookkeeping: it records when a session opens and closes, and reports at the end.
+It only records when a session opens and closes, and reports at the end.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ class Stay:
     number: int
     kind: str
     opened: Place
-    calls: int = 0  # of `run`, where nothing else counts steps
+    calls: int = 0  # calls of `run`, used where nothing else counts steps
     is_closed: bool = False
     left_open: bool = False
-    # What outlives the session and has its receipt, also when the program just forgot it.
+    # The session's `sojourn.session.stay.Stay`. It outlives the session and has the receipt, even
+    # if the program dropped the session without closing it.
     account: Any = None
     _receipt: Receipt | None = None
 
     @property
     def receipt(self) -> Receipt | None:
-        """What was measured when the session ended; None where nothing measures."""
+        """The measurements from the end of the session; None if nothing measures."""
         return self._receipt or getattr(self.account, "receipt", None)
 
     @property
     def runs(self) -> int:
-        """The steps that were run, through callables too."""
+        """The number of steps that were run, including those of callables."""
         return self.calls if self.account is None else int(self.account.lifecycle.steps)
 
     def has_closed(self, receipt: Receipt | None) -> None:
-        """The session was closed, by the program or after it."""
+        """Record that the session was closed, by the program or after its end."""
         self.is_closed = True
         self._receipt = receipt
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         held = self.receipt
         return {
             "session": self.number,
@@ -82,36 +83,36 @@ class Ledger:
     _held: list[Any] = field(default_factory=list)
 
     def opened(self, session: Any, kind: str, place: Place) -> Stay:
-        """A session has been opened there."""
+        """Record that a session was opened at `place`."""
         stay = Stay(len(self.stays) + 1, kind, place)
         self.stays.append(stay)
         self._sessions.append(weakref.ref(session))
         return stay
 
     def hold(self) -> None:
-        """Keep every session that still exists: from here on only exit handlers close some.
+        """Keep alive all sessions that still exist: from now on only exit handlers close some.
 
-        Those that stay open are closed here later, so that their account is taken.
+        `close_what_is_open` closes the others later, so that their account is taken.
         """
         self._held = [s for s in (ref() for ref in self._sessions) if s is not None]
 
     def program_ended(self) -> None:
-        """Nothing of the program runs any more: what it has not closed, it left open."""
+        """Mark the sessions that are not closed as left open: the program has ended."""
         for stay in self.stays:
             stay.left_open = not stay.is_closed
 
     def close_what_is_open(self) -> None:
-        """End the sessions that the program left open, the newest first."""
+        """Close the sessions that the program left open, the newest first."""
         for stay, reference in reversed(list(zip(self.stays, self._sessions, strict=True))):
             session = reference()
             if session is not None and not stay.is_closed:
-                # A session that cannot be closed must not keep the others open.
+                # If one session cannot be closed, the others must still be closed.
                 with contextlib.suppress(Exception):
                     session.close()
         self._held.clear()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         sessions = [stay.to_dict() for stay in self.stays]
         return {
             "isolation": self.isolation,
@@ -120,7 +121,7 @@ class Ledger:
         }
 
     def text(self) -> str:
-        """A few lines for people."""
+        """Return a few lines for people to read."""
         if not self.stays:
             return "sojourn: the program opened no session"
         count = len(self.stays)
@@ -131,7 +132,7 @@ class Ledger:
 
 
 def _joined(stays: list[Stay]) -> list[str]:
-    """One line a session; a line that opened many appears once, with their number."""
+    """Return a line per session; many sessions opened at one place share a line."""
     by_place: dict[Place, list[Stay]] = {}
     for stay in stays:
         by_place.setdefault(stay.opened, []).append(stay)

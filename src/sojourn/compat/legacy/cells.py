@@ -1,6 +1,6 @@
 """`tf.nn.rnn_cell` and the functions that unroll cells, under all their old names.
 
-The cells are those that TensorFlow still carries. What is added: arguments that were dropped,
+The cells are those that TensorFlow still contains. Added here: arguments that were removed,
 several layers from one cell object, and the projection wrappers of tf.contrib.rnn.
 """
 
@@ -21,7 +21,7 @@ LSTMStateTuple = kept.LSTMStateTuple
 
 
 class _Forgiving:
-    """Drops `input_size`, an argument that cells had before 1.0 and then ignored."""
+    """Drops `input_size`, an argument that cells used before 1.0 and ignored later."""
 
     def __init__(self, num_units: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("input_size", None)
@@ -39,10 +39,10 @@ LSTMCell = _forgiving(kept.LSTMCell)
 
 
 class MultiRNNCell(kept.MultiRNNCell):  # type: ignore[misc]
-    """Cells one above the other. ``[cell] * 3`` means three layers, as it did before 1.1.
+    """A stack of cells. ``[cell] * 3`` means three layers, as it did before 1.1.
 
-    The later TensorFlow 1 shared the weights of such a list, or failed where the input was not
-    as wide as the cell, which is not what its authors meant.
+    Later versions of TensorFlow 1 shared the weights between such cells, or failed if the input
+    was not as wide as the cell. The authors of the programs meant neither.
     """
 
     def __init__(self, cells: Any, state_is_tuple: bool = True, **kwargs: Any) -> None:
@@ -60,9 +60,9 @@ _unused: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def twin(cell: Any) -> Any:
-    """A cell like `cell` with weights of its own, also when `cell` has been used since.
+    """Return a cell like `cell` with its own weights, even if `cell` has been used meanwhile.
 
-    A used cell holds variables and cannot be copied, so a copy from before is kept.
+    A used cell holds variables and cannot be copied, so a copy from before its use is kept.
     """
     if cell not in _unused:
         _unused[cell] = copy.deepcopy(cell)
@@ -70,7 +70,7 @@ def twin(cell: Any) -> Any:
 
 
 class Wrapper(kept.RNNCell):  # type: ignore[misc]
-    """A cell around another one, with its sizes and states."""
+    """A cell around another cell, with the same sizes and states."""
 
     def __init__(self, cell: Any, reuse: Any = None) -> None:
         super().__init__(_reuse=reuse)
@@ -127,7 +127,7 @@ class InputProjectionWrapper(Wrapper):
 
 
 class EmbeddingWrapper(Wrapper):
-    """A cell that takes integers and looks their embedding up."""
+    """A cell that takes integers and looks up their embeddings."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class EmbeddingWrapper(Wrapper):
 
 
 class Linear:
-    """``sum(arg @ W) + b``; its variables are those of the scope that it is made in."""
+    """``sum(arg @ W) + b``, with variables in the scope in which the object is made."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ def linear(
     scope: Any = None,
     bias_start: float = 0.0,
 ) -> Any:
-    """``sum(arg @ W) + b`` with variables of the current scope; programs use it as `_linear`."""
+    """Compute ``sum(arg @ W) + b`` with variables of the current scope; also named `_linear`."""
     # The fourth argument was `bias_start` before 1.0.
     if isinstance(bias_initializer, (int, float)):
         bias_initializer = tf.constant_initializer(bias_initializer)
@@ -201,7 +201,7 @@ def _listed(args: Any) -> Any:
     return args if isinstance(args, (list, tuple)) else [args]
 
 
-# Their names in TensorFlow's own rnn_cell_impl.
+# The names that these have in TensorFlow's own rnn_cell_impl.
 _linear, _Linear, _LayerRNNCell = linear, Linear, kept.LayerRNNCell
 
 CELLS: dict[str, Any] = {
@@ -226,5 +226,5 @@ CELLS: dict[str, Any] = {
 
 
 def namespace(name: str = "tensorflow.nn.rnn_cell") -> Namespace:
-    """What `tf.nn.rnn_cell` is."""
+    """Return the module `tf.nn.rnn_cell`."""
     return Namespace(name, (kept,), CELLS, shown_as="tf.nn.rnn_cell")

@@ -1,10 +1,10 @@
-"""Tell from its source which TensorFlow a program was written for. Nothing is run or imported.
+"""Find out from its source which TensorFlow a program was written for. Nothing is run or imported.
 
-Read are the program and the modules of its own folder that it imports, as syntax trees. Three
-eras come out:
+The program and the modules of its own folder that it imports are read as syntax trees. The result
+is one of three eras:
 
 - ``tf1``: it uses names on the plain ``tensorflow`` module that only TensorFlow 1 had.
-- ``compat``: it reaches for ``tensorflow.compat.v1``; its plain ``tensorflow`` is TensorFlow 2.
+- ``compat``: it uses ``tensorflow.compat.v1``; its plain ``tensorflow`` is TensorFlow 2.
 - ``tf2``: everything else.
 """
 
@@ -23,7 +23,7 @@ from sojourn.values import Place
 
 Era = Literal["tf1", "compat", "tf2"]
 _COMPAT = "tensorflow.compat.v1"
-_MOST_FILES = 500  # a program next to a huge source tree must not be read for minutes
+_MOST_FILES = 500  # files read: a program in a huge source tree must not take minutes
 
 
 class ProgramSyntaxError(SojournError):
@@ -32,10 +32,10 @@ class ProgramSyntaxError(SojournError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a program was written for, and the lines that tell.
+    """The TensorFlow that a program was written for, and the lines that show it.
 
-    `graph` says whether it is to run with eager execution off, `dimensions` whether it reads
-    the sizes of a shape as TensorFlow 1 gave them (`x.shape[0].value`).
+    `graph` says whether the program needs eager execution off, `dimensions` whether it reads
+    the sizes of a shape in TensorFlow 1's form (`x.shape[0].value`).
     """
 
     era: Era
@@ -64,7 +64,7 @@ class _Findings:
 
 
 def examine(program: str, folders: Sequence[str] = ()) -> Verdict:
-    """Read `program` and its own modules, searched in `folders` (default: as Python does)."""
+    """Judge `program` and its own modules, searched in `folders` (default: as Python does)."""
     roots = [os.path.abspath(f) for f in folders or _search_path(program)]
     found = _Findings()
     waiting, seen = [os.path.abspath(program)], set[str]()
@@ -75,7 +75,7 @@ def examine(program: str, folders: Sequence[str] = ()) -> Verdict:
         try:
             tree = read_tree(path)
         except ProgramSyntaxError:
-            # A module that cannot run may sit behind a try or be for another Python.
+            # A module that cannot run may be imported in a `try`, or be for another Python.
             if not seen:
                 raise
             continue
@@ -92,13 +92,13 @@ def examine(program: str, folders: Sequence[str] = ()) -> Verdict:
 
 
 def _search_path(program: str) -> list[str]:
-    """Where Python looks for a program's own modules: beside it, and where PYTHONPATH says."""
+    """Return where Python looks for a program's own modules: its folder and PYTHONPATH."""
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [os.path.dirname(os.path.abspath(program)), *filter(None, named)]
 
 
 def read_tree(path: str) -> ast.Module:
-    """The syntax tree of `path`, or `ProgramSyntaxError` saying why it cannot run."""
+    """Return the syntax tree of `path`, or raise `ProgramSyntaxError` if it cannot run."""
     try:
         with open(path, "rb") as file:
             return parse(file.read(), path)
@@ -188,7 +188,7 @@ def _note_use(used: str, found: _Findings) -> None:
 
 
 def _with_assigned(tree: ast.Module, aliases: dict[str, str]) -> dict[str, str]:
-    """The aliases, and names that the program gives to parts: ``tf1 = tensorflow.compat.v1``."""
+    """Return the aliases and the names assigned to parts: ``tf1 = tensorflow.compat.v1``."""
     known = dict(aliases)
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
@@ -224,7 +224,7 @@ def _dotted(node: ast.Attribute, aliases: dict[str, str]) -> str | None:
 
 
 def _own_modules(tree: ast.Module, path: str, roots: Sequence[str]) -> Iterator[str]:
-    """Files below `roots` that this file imports, relative imports included."""
+    """Yield the files below `roots` that this file imports, relative imports included."""
     here = os.path.dirname(path)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

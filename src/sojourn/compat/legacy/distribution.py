@@ -1,7 +1,6 @@
-"""Distribution strategies and cluster resolvers, for programs that find one machine.
+"""Distribution strategies and cluster resolvers for programs that run on one machine.
 
-An estimator runs one replica, whatever strategy it is given; these are what a program makes on
-its way there.
+An estimator runs one replica with any strategy; programs make these objects to configure it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def MirroredStrategy(
     cross_device_ops: Any = None,
     **rest: Any,
 ) -> Any:
-    """One replica on each device that exists; without a GPU, one here."""
+    """Return a strategy with one replica on each GPU; without a GPU, one on the CPU."""
     present = [d.name for d in tf.config.list_logical_devices("GPU")]
     if not present:
         return _one_device()
@@ -34,7 +33,7 @@ def MirroredStrategy(
 
 
 def ParameterServerStrategy(*args: Any, **kwargs: Any) -> Any:
-    """One replica here: there is no cluster."""
+    """Return a strategy with one replica on the CPU: no cluster exists."""
     return _one_device()
 
 
@@ -43,7 +42,7 @@ AllReduceCrossTowerOps = AllReduceCrossDeviceOps = tf.distribute.HierarchicalCop
 
 
 class DistributeConfig(NamedTuple):
-    """The strategies of a run. They are kept for the program to read."""
+    """The strategies of a run, stored only so that the program can read them."""
 
     train_distribute: Any = None
     eval_distribute: Any = None
@@ -51,7 +50,7 @@ class DistributeConfig(NamedTuple):
 
 
 def namespace() -> Namespace:
-    """What `tf.distribute` is: the resolver of TPUs asks no network for them."""
+    """Return the module `tf.distribute`. Its TPU resolver sends no network requests."""
     resolvers = Namespace(
         "tensorflow.distribute.cluster_resolver",
         (tf.distribute.cluster_resolver,),

@@ -1,4 +1,4 @@
-"""`tf.app.flags` as TensorFlow 1 had it, over absl."""
+"""`tf.app.flags` as in TensorFlow 1, implemented with absl."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sojourn.compat.legacy.namespaces import Namespace
 
 
 class _Flags:
-    """The FLAGS object, with what it had before absl: `_parse_flags` and plain `__flags`."""
+    """The FLAGS object with its names from before absl: `_parse_flags` and plain `__flags`."""
 
     def __init__(self, flags: Any) -> None:
         object.__setattr__(self, "_absl", flags)
@@ -54,8 +54,8 @@ def _parse(flags: Any, args: Any = None) -> dict[str, Any]:
 
 
 def namespace(original: Any) -> Namespace:
-    """What `tf.flags` and `tf.app.flags` are; `original` is TensorFlow's own module."""
-    # absl files a flag under the module that defines it: that is the program, not this file.
+    """Return the module `tf.flags`, also `tf.app.flags`; `original` is TensorFlow's own."""
+    # absl lists a flag under the module that defines it: the program must count, not this file.
     original.disclaim_key_flags()
 
     def define(function: Any) -> Any:
@@ -88,6 +88,6 @@ def namespace(original: Any) -> Namespace:
 
 
 def _belongs_to_library(flags: Any, name: str) -> bool:
-    """Whether absl or TensorFlow defined `name` first: `log_dir` is the one programs hit."""
+    """Whether absl or TensorFlow defined `name` first, as with `log_dir` in many programs."""
     owner = flags.find_module_defining_flag(name)
     return bool(owner) and str(owner).split(".")[0] in ("absl", "tensorflow")

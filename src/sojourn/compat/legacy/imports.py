@@ -1,9 +1,8 @@
-"""What `import tensorflow` means, by who imports it.
+"""Decides which module `import tensorflow` gives to each importing module.
 
-While a program runs, the import statement is answered here for `tensorflow` (and, in graph mode,
-`keras`). The program's own modules get the TensorFlow of the program's era. An installed library
-gets the real module, unless its own file is TensorFlow 1 code. TensorFlow and Keras always see
-themselves.
+While a program runs, imports of `tensorflow` (and, in graph mode, `keras`) are resolved here. The
+program's own modules get the TensorFlow of the program's era. An installed library gets the real
+module, unless its own file is TensorFlow 1 code. TensorFlow and Keras always get themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from sojourn.compat.legacy.namespaces import Namespace, limit_star
 _SOJOURN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _FRAMEWORKS = ("tensorflow", "keras", "tensorboard", "tf_keras", "sojourn")
 
-# Modules of TensorFlow whose parts have moved since: old place -> where the parts are now.
+# Modules of TensorFlow whose contents have moved: old module -> the modules that have them now.
 MOVED = {
     "tensorflow.python.framework.ops": (
         "tensorflow.python.framework.tensor",
@@ -70,7 +69,8 @@ MOVED = {
 }
 _CONTRIB = f"{__package__}.contrib."
 _INSIDE = ".python.estimator"
-# Packages that went on under another name: the longest start of a module's name that is here.
+# Packages that were renamed. The first entry that a module's name starts with applies, so a longer
+# name stands before a shorter one that it starts with.
 _RENAMED = {
     "tensorflow_estimator.python": "tensorflow.python",
     "tensorflow_estimator": "tensorflow",
@@ -79,14 +79,14 @@ _RENAMED = {
     "tensorflow.contrib.keras.python.keras": "tensorflow.python.keras",
     "tensorflow.tensorboard": "tensorflow.contrib.tensorboard",
 }
-# Here the module of today has the name but not what the program wants of it.
+# Modules that today's TensorFlow still has, but not as programs need them: ours are searched first.
 _OURS_FIRST = ("tensorflow.python.ops.rnn_cell", "tensorflow.python.ops.rnn_cell_impl")
-# Packages that are left only as the way to something that moved.
+# Packages that are gone: they are needed only as parents of modules that moved.
 _GONE_PACKAGES = ("tensorflow.models", "tensorflow.models.rnn")
 
 
 class Importer:
-    """Stands in for the import statement until `restore` is called."""
+    """Replaces `builtins.__import__` inside an `active` block."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Importer:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Answer imports inside the block."""
+        """Resolve imports inside the block."""
         self._original = builtins.__import__
         builtins.__import__ = self
         try:
@@ -136,10 +136,10 @@ class Importer:
         return self._keras if name.split(".", 1)[0] == "keras" else self._spaces[era]
 
     def _era(self, importer: Mapping[str, Any] | None) -> str | None:
-        """The era of the module that imports, or None for one that is to see the original."""
+        """Return the era of the importing module, or None if it needs the original."""
         file = (importer or {}).get("__file__")
         if not file:
-            # Code without a file (exec, a notebook cell) belongs to the program.
+            # Code without a file (`exec`, a notebook cell) belongs to the program.
             name = str((importer or {}).get("__name__", "__main__"))
             return None if name.split(".")[0] in _FRAMEWORKS else self._verdict.era
         file = os.path.abspath(str(file))
@@ -148,7 +148,7 @@ class Importer:
         return self._eras[file]
 
     def is_own(self, importer: Mapping[str, Any]) -> bool:
-        """Whether these globals are of the program, not of a library it uses."""
+        """Whether these globals belong to the program, not to a library that it uses."""
         file, name = importer.get("__file__"), str(importer.get("__name__", ""))
         return not file or self._is_own(os.path.abspath(str(file)), name)
 
@@ -181,7 +181,7 @@ class Importer:
             replaced = self._replacement(path)
             is_missing = replaced is None and item != "*" and not _has(module, item)
             if is_missing and f"{name}.".startswith(f"tensorflow{_INSIDE}."):
-                # A module of the estimators: the names of all of them are in one place.
+                # A module of the estimators: one namespace has the names of all these modules.
                 replaced = module
             elif is_missing and _is_inner_folder(name):
                 replaced = _Inner(path, (module,), shown_as=_shown(path))
@@ -205,7 +205,8 @@ class Importer:
             if found is None:
                 found = getattr(here, parts[end - 1], None)
             if found is None and _is_inner_folder(path):
-                # The inner folders of such a part: its public names are all there is.
+                # An inner folder of a part of contrib or of the estimators: it has the public
+                # names of that part.
                 found = here
             if found is None:
                 try:
@@ -228,7 +229,7 @@ class Importer:
 
 
 class _Inner(Namespace):
-    """A file inside a part of `tf.contrib`: that part's public names are all there is of it."""
+    """A file inside a part of `tf.contrib`: it has only the public names of that part."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         path = self.__dict__["_shown_as"]
@@ -236,7 +237,7 @@ class _Inner(Namespace):
 
 
 def _todays(name: str) -> str:
-    """The module's name with a package that went on under another name put right."""
+    """Return the module's name with a renamed package replaced by its current name."""
     for old, new in _RENAMED.items():
         if f"{name}.".startswith(f"{old}."):
             return new + name[len(old) :]
@@ -248,7 +249,7 @@ def _is_inner_folder(path: str) -> bool:
 
 
 def _gathered(path: str) -> Namespace:
-    """The module at `path` as it was: what is left of it, and what has moved out."""
+    """Return the module at `path` as it was: what is left of it, and what was moved out."""
     parts = [importlib.import_module(name) for name in MOVED[path]]
     with contextlib.suppress(ModuleNotFoundError):
         left = importlib.import_module(path)

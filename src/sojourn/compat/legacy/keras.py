@@ -1,8 +1,8 @@
 """`tf.keras` for a program in graph mode.
 
-Keras 3 works eagerly and knows no sessions. TensorFlow still carries the core of the Keras of its
-time (layers, models, losses, optimizers, the backend with its session); what has nothing to do
-with graphs (data sets, preprocessing, `to_categorical`) comes from Keras 3.
+Keras 3 works eagerly and has no sessions. TensorFlow still contains the core of the Keras of its
+time (layers, models, losses, optimizers, the backend with its session). The parts that do not
+depend on graphs (data sets, preprocessing, `to_categorical`) come from Keras 3.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from sojourn.compat.legacy.namespaces import Namespace
 
 _KEPT = "tensorflow.python.keras"
 _PREPROCESSING = "keras.preprocessing"
-_VERSION = "2.2.4-tf"  # the last in TensorFlow 1
+_VERSION = "2.2.4-tf"  # the last version in TensorFlow 1
 _NEW_ONLY = ("datasets", "applications")
 
 
 def namespace() -> Namespace:
-    """What `tf.keras` is in graph mode."""
+    """Return `tf.keras` for graph mode."""
     kept = importlib.import_module(_KEPT)
     importlib.import_module(f"{_KEPT}.callbacks")
     _let_weights_be_checkpoints(kept)
     if not hasattr(kept, "__version__"):
-        # Its own saving code asks for it.
+        # Keras's own saving code reads it.
         setattr(kept, "__version__", _VERSION)  # noqa: B010
     return Namespace(
         "tensorflow.keras",
@@ -45,7 +45,7 @@ def namespace() -> Namespace:
 
 
 def _let_weights_be_checkpoints(kept: Any) -> None:
-    """`save_weights` and `load_weights` without a suffix, which changes since then broke."""
+    """Repair `save_weights` and `load_weights` without a suffix, which later changes broke."""
     checkpoints = importlib.import_module("tensorflow.python.checkpoint.checkpoint")
     checkpoints.register_session_provider(kept.backend.get_session)
     model = importlib.import_module(f"{_KEPT}.engine.functional").Functional
@@ -59,7 +59,7 @@ def _new(name: str) -> Any:
 
 
 def _preprocessing() -> Namespace:
-    """Of Keras 3, with what that keeps out of sight: the generators and the tokenizer."""
+    """Return Keras 3's `preprocessing` with its hidden parts: the generators and the tokenizer."""
     here = Namespace("tensorflow.keras.preprocessing", (importlib.import_module(_PREPROCESSING),))
     for name in ("image", "sequence", "text"):
         parts = [importlib.import_module(f"keras.src.legacy.preprocessing.{name}")]
@@ -72,7 +72,7 @@ def _preprocessing() -> Namespace:
 def _backend() -> Namespace:
     backend = importlib.import_module(f"{_KEPT}.backend")
     here = Namespace("tensorflow.keras.backend", (backend,), shown_as="tf.keras.backend")
-    here.tensorflow_backend = here  # where Keras kept it before it was part of TensorFlow
+    here.tensorflow_backend = here  # its name in Keras before Keras was part of TensorFlow
     return here
 
 
@@ -90,10 +90,11 @@ def _layers() -> Namespace:
     backend = importlib.import_module(f"{_KEPT}.backend")
 
     class BatchNormalization(Normalizes, kept.Layer):  # type: ignore[misc, name-defined]
-        """The layer of `tf.keras`: Keras runs its updates, and its learning phase switches it."""
+        """The layer of `tf.keras`: Keras runs its updates; the learning phase sets its mode."""
 
         def __init__(self, *args: Any, **named: Any) -> None:
-            # Those of a model that is loaded are described, not objects.
+            # A loaded model gives initializers, regularizers and constraints as descriptions,
+            # not as objects.
             for name, value in named.items():
                 module = getattr(kept_parts, name.rpartition("_")[2] + "s", None)
                 if value is not None and module is not None:
@@ -113,7 +114,7 @@ def _layers() -> Namespace:
         "BatchNormalization": BatchNormalization,
         **{layer.__name__: layer for layer in MISSING},
     }
-    # Where a model that is loaded looks for its layers, after what its program names.
+    # The modules in which a loaded model finds its layers, after the program's custom objects.
     known: Any = importlib.import_module(f"{_KEPT}.layers.serialization")
     known.ALL_MODULES = (*known.ALL_MODULES, types.SimpleNamespace(**ours))
     here = Namespace(
@@ -133,7 +134,7 @@ def _layers() -> Namespace:
 
 
 def _plain(layer: Any) -> Any:
-    """What the kernels of cuDNN computed: the gates are sigmoids, not their straight lines."""
+    """Return a layer that computes as the cuDNN kernels did: sigmoid gates, no hard sigmoids."""
 
     def __init__(self: Any, units: int, **named: Any) -> None:
         named.setdefault("recurrent_activation", "sigmoid")
@@ -141,7 +142,7 @@ def _plain(layer: Any) -> Any:
             named.setdefault("reset_after", True)
         layer.__init__(self, units, **named)
 
-    # Its class's name tells Keras how its weights lie in a file: those of cuDNN are turned.
+    # Keras chooses by the class name how to convert weights from a file: cuDNN's are transposed.
     return type(layer.__name__, (layer,), {"__init__": __init__})
 
 

@@ -20,7 +20,7 @@ _MERGED: dict[str | None, Callable[[list[Any]], Any]] = {
 
 
 class _Around(base_layer.Layer):  # type: ignore[misc]
-    """A layer that uses another one."""
+    """A layer that wraps another layer."""
 
     def __init__(self, layer: Any, **named: Any) -> None:
         super().__init__(**named)
@@ -38,7 +38,7 @@ class _Around(base_layer.Layer):  # type: ignore[misc]
 
 
 class TimeDistributed(_Around):
-    """The layer on every step of a sequence."""
+    """Applies a layer to every step of a sequence."""
 
     def build(self, input_shape: Any) -> None:
         shape = tf.TensorShape(input_shape).as_list()
@@ -66,7 +66,7 @@ class TimeDistributed(_Around):
 
 
 class Bidirectional(_Around):
-    """A recurrent layer forwards and a copy of it backwards, and what both give together."""
+    """Runs a recurrent layer forwards and a copy of it backwards, and merges their outputs."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Bidirectional(_Around):
         if merge_mode not in _MERGED:
             raise ValueError(f"merge_mode must be one of {list(_MERGED)}, not {merge_mode!r}")
         named.setdefault("name", f"bidirectional_{layer.name}")
-        # As Keras does it: the first layer's own shape is this one's.
+        # As in Keras: this layer takes over the input shape of the wrapped layer.
         shape = getattr(layer, "_batch_input_shape", None)
         if shape is not None:
             named.setdefault("batch_input_shape", shape)
@@ -126,7 +126,7 @@ class Bidirectional(_Around):
 
 
 class LayerNormalization(base_layer.Layer):  # type: ignore[misc]
-    """Each example with mean 0 and variance 1 over its last axis, or axes."""
+    """Normalizes each example to mean 0 and variance 1 over `axis`, the last one by default."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class LayerNormalization(base_layer.Layer):  # type: ignore[misc]
 
 
 class GaussianNoise(base_layer.Layer):  # type: ignore[misc]
-    """Adds noise with that deviation while training."""
+    """Adds noise with the standard deviation `stddev` while training."""
 
     def __init__(self, stddev: float, **named: Any) -> None:
         super().__init__(**named)

@@ -1,7 +1,8 @@
-"""`tf.layers`: the layers that TensorFlow still carries, and the two it no longer does.
+"""`tf.layers`: the layers that TensorFlow still contains, and batch normalization.
 
 With Keras 3 the public `tf.compat.v1.layers` raises, but the wheel has the implementation of
-dense, convolution and pooling layers. Batch normalization went with Keras 2; it is written here.
+dense, convolution and pooling layers. Batch normalization was removed with Keras 2, so this module
+implements it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ Layer = base.Layer
 
 
 class Normalizes:
-    """Normalizes over every axis but `axis`, with moving averages for inference.
+    """Normalizes over every axis except `axis`, with moving averages for inference.
 
-    For the two bases that a layer can have here: that of `tf.layers` and that of `tf.keras`.
+    A mixin for the two base classes of layers: that of `tf.layers` and that of `tf.keras`.
     """
 
     add_weight: Any
@@ -116,7 +117,7 @@ class Normalizes:
         )
         always = smart_constant_value(training)
         if always is None or always:
-            # Without training nothing is assigned: such a graph can be frozen.
+            # A graph that never trains gets no assignments, so that it can be frozen.
             for average, value in ((self.moving_mean, mean), (self.moving_variance, variance)):
                 self.add_update(self._moved(average, value, training))
         result = tf.nn.batch_normalization(
@@ -131,7 +132,7 @@ class Normalizes:
         return tf.cast(result, inputs.dtype)
 
     def _moved(self, average: Any, value: Any, training: Any) -> Any:
-        # Outside training the average is moved by nothing, so that one op serves both.
+        # Outside training the decay is 0, so that one op serves both modes.
         decay = smart_cond(
             training,
             lambda: tf.constant(1.0 - self.momentum, average.dtype.base_dtype),
@@ -151,7 +152,7 @@ class Normalizes:
 
 
 class BatchNormalization(Normalizes, base.Layer):  # type: ignore[misc]
-    """The layer of `tf.layers`: its updates are put into `tf.GraphKeys.UPDATE_OPS`, once a call."""
+    """The layer of `tf.layers`: each call adds its updates to `tf.GraphKeys.UPDATE_OPS` once."""
 
 
 def _initializer(given: Any, default: Any) -> Any:
@@ -168,13 +169,13 @@ def batch_normalization(
     reuse: Any = None,
     **named: Any,
 ) -> Any:
-    """The layer, with these settings, as a function; `training` may be a boolean tensor."""
+    """Apply a layer with these settings; `training` may be a boolean tensor."""
     named |= {"name": name, "_reuse": reuse, "_scope": name}
     return BatchNormalization(*settings, **named)(inputs, training=training)
 
 
 def namespace() -> Namespace:
-    """What `tf.layers` is."""
+    """Return the module `tf.layers`."""
     return Namespace(
         "tensorflow.layers",
         (core, convolutional, pooling),

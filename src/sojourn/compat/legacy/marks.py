@@ -1,7 +1,7 @@
-"""Names that tell the era of a program: what TensorFlow 1 had and TensorFlow 2 has not.
+"""Names that show the era of a program: TensorFlow 1 had them and TensorFlow 2 does not.
 
-Only tables. A name is listed when a program that uses it on the plain `tensorflow` module can
-not have been written for TensorFlow 2.
+This module has only tables. A name is listed if a program that uses it on the plain `tensorflow`
+module cannot have been written for TensorFlow 2.
 """
 
 from __future__ import annotations
@@ -92,16 +92,16 @@ TF1_PACKAGES = (
     "tensorflow_estimator",
 )
 
-# On anything, in a file that imports the plain module: what test cases of TensorFlow 1 called.
+# Methods of any object, in a file that imports the plain module: TensorFlow 1 test cases call them.
 TF1_METHODS = frozenset({"test_session"})
 
-# On tf or tf.compat.v1: the program fetches from a session or builds a graph by hand.
+# On tf or tf.compat.v1: the program fetches from a session or builds a graph itself.
 SESSION_NAMES = _names("""
     Session InteractiveSession MonitoredSession MonitoredTrainingSession Supervisor
     SingularMonitoredSession placeholder disable_eager_execution disable_v2_behavior
     """)
 
-# A program that uses one of these runs its ops as they are written.
+# A program that uses one of these names runs its ops eagerly.
 EAGER_NAMES = _names("""
     GradientTape function enable_eager_execution enable_v2_behavior executing_eagerly
     run_functions_eagerly py_function

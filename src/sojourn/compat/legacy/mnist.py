@@ -1,7 +1,7 @@
 """Read MNIST-like data from local idx files. Nothing is downloaded.
 
-The four files of the data set, gzipped or not, are looked for in the folder the program names, in
-`$SOJOURN_MNIST`, and in the folders where other tools keep them.
+The four files of the data set, gzipped or not, are searched in the folder that the program names,
+in `$SOJOURN_MNIST`, and in the folders where other tools keep them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _folders(train_dir: str) -> list[str]:
 
 
 def find(name: str, train_dir: str) -> str:
-    """The path of one of the four files."""
+    """Return the path of one of the four files."""
     spelled = [name, name.replace("-idx", ".idx")]
     for folder in _folders(train_dir):
         for candidate in spelled:
@@ -47,7 +47,7 @@ def find(name: str, train_dir: str) -> str:
 
 
 def _read_idx(file: Any, magic: int, what: str) -> Any:
-    """An array from an idx file. The sizes in its header are checked against what is there."""
+    """Return the array in an idx file, after checking the sizes in its header."""
     content = file if isinstance(file, bytes) else file.read()
     if content[:2] == b"\x1f\x8b":
         content = gzip.decompress(content)
@@ -63,18 +63,18 @@ def _read_idx(file: Any, magic: int, what: str) -> Any:
 
 
 def extract_images(f: Any) -> Any:
-    """Images as ``[count, rows, columns, 1]``."""
+    """Return images as ``[count, rows, columns, 1]``."""
     return _read_idx(f, 0x803, "images")[..., np.newaxis]
 
 
 def extract_labels(f: Any, one_hot: bool = False, num_classes: int = 10) -> Any:
-    """Labels as numbers, or one column a class."""
+    """Return labels as numbers, or one-hot with a column per class."""
     labels = _read_idx(f, 0x801, "labels")
     return np.eye(num_classes)[labels] if one_hot else labels
 
 
 class DataSet:
-    """Images and labels, handed out in batches that shuffle anew each epoch."""
+    """Images and labels, returned in batches and reshuffled for each epoch."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class DataSet:
         return self._epochs_completed
 
     def next_batch(self, batch_size: int, fake_data: bool = False, shuffle: bool = True) -> Any:
-        """The next images and labels; the end of an epoch is completed from the next one."""
+        """Return the next images and labels; the next epoch fills up an epoch's last batch."""
         if fake_data or self._fake_data:
             label: Any = [1.0] + [0.0] * 9 if self._one_hot else 0
             return [[1.0] * 784] * batch_size, [label] * batch_size
@@ -153,7 +153,7 @@ def read_data_sets(
     source_url: str = "",
     num_classes: int = 10,
 ) -> Any:
-    """Train, validation and test data from the four files."""
+    """Return train, validation and test data from the four files."""
     if fake_data:
         empty = DataSet([], [], fake_data=True, one_hot=one_hot, dtype=dtype, seed=seed)
         return Datasets(empty, empty, empty)

@@ -1,7 +1,7 @@
 """Modules made of layers: our names over TensorFlow's.
 
-A namespace answers from its own names first, then from the modules below it, in order. It never
-changes the modules it covers: TensorFlow itself and installed libraries keep seeing the original.
+A namespace looks a name up in its own names first, then in the modules below it, in order. It never
+changes the modules it covers: TensorFlow itself and installed libraries still see the originals.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from sojourn.compat.legacy import removed
 
 
 class Namespace(types.ModuleType):
-    """A module that looks a name up in itself, then in `below`, then says what became of it."""
+    """A module that looks a name up in itself, then in `below`.
+
+    If the name was removed from TensorFlow, the error names its replacement.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class Namespace(types.ModuleType):
         raise removed.RemovedName(removed.describe(path), name=name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)  # says to mypy that any name may be set
+        super().__setattr__(name, value)  # tells mypy that any name may be set
 
     def __dir__(self) -> list[str]:
         names = {n for n in self.__dict__ if n not in ("_below", "_lazy", "_shown_as")}
@@ -64,7 +67,7 @@ class Namespace(types.ModuleType):
 
 
 def names_of(module: Any, names: str) -> dict[str, Any]:
-    """Those names of `module`, for another one's globals."""
+    """Return these names of `module` with their values, for the globals of another module."""
     return {name: getattr(module, name) for name in names.split()}
 
 
@@ -79,9 +82,9 @@ def adopt(names: dict[str, Any], *modules: Any) -> None:
 
 
 def limit_star(part: Any) -> None:
-    """Have `from part import *` leave out the modules that a part of contrib uses itself.
+    """Make `from part import *` leave out the modules that a part of contrib itself imports.
 
-    The program has a `tf` of its own.
+    Otherwise it would replace the program's own `tf`.
     """
     own = f"{__package__}.contrib."
     names = [
@@ -98,5 +101,5 @@ def limit_star(part: Any) -> None:
 
 
 def module(name: str) -> Callable[[], Any]:
-    """A maker that imports `name` when it is first asked for."""
+    """Return a function that imports the module `name`, for a namespace's `lazy`."""
     return lambda: importlib.import_module(name)

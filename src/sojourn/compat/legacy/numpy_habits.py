@@ -1,8 +1,8 @@
-"""What NumPy still has, and does differently now: the old way, for the program's own calls.
+"""Restores the old behaviour of NumPy functions that changed, for the program's own calls.
 
-Old NumPy made an array of objects from rows of different length, took an array of one element for
-a number, read binary text and let `nan` stand for "print everything". Each is given back where the
-program itself asks; installed libraries keep the NumPy they were written for.
+Old NumPy made an array of objects from rows of different length, accepted an array of one element
+as a number, read binary text and took the threshold `nan` as "print everything". The program's own
+calls get each of these back; installed libraries keep the NumPy they were written for.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 
 IsOwn = Callable[[dict[str, Any]], bool]
 
-# What programs draw a single number with, as in `int(np.random.rand(1) * 10)`.
+# The functions with which programs draw a single number, as in `int(np.random.rand(1) * 10)`.
 _DRAWING = ("choice", "normal", "rand", "randint", "randn", "random", "random_sample", "uniform")
 
 
 def give_back(is_own: IsOwn) -> None:
-    """Wrap the functions of numpy that changed. `is_own` says whose globals a caller has."""
+    """Wrap the changed functions. `is_own` says whether globals belong to the program."""
     for name in ("array", "asarray"):
         if not hasattr(getattr(np, name), "__wrapped__"):
             setattr(np, name, _ragged(getattr(np, name), is_own))
@@ -86,10 +86,10 @@ def _caller() -> dict[str, Any]:
 
 
 class OldArray(np.ndarray[Any, Any]):
-    """A result of a session, or made of one: a number where it has one element."""
+    """An array from a session, or computed from one: converts to a number if it has one element."""
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        # Some functions of numpy forget the class: `int(np.searchsorted(np.cumsum(p), 0.5))`.
+        # Some numpy functions drop the subclass: `int(np.searchsorted(np.cumsum(p), 0.5))`.
         return as_old(super().__array_function__(func, types, args, kwargs))
 
     def __float__(self) -> float:
@@ -105,12 +105,12 @@ class OldArray(np.ndarray[Any, Any]):
         return repr(self.view(np.ndarray))
 
     def __reduce__(self) -> Any:
-        # What the program keeps in a file is to be read without this class.
+        # Files that the program pickles arrays into must be readable without this class.
         return self.view(np.ndarray).__reduce__()
 
 
 def needs_old_arrays() -> bool:
-    """Whether this NumPy no longer takes an array of one element for a number."""
+    """Whether this NumPy no longer accepts an array of one element as a number."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -121,7 +121,7 @@ def needs_old_arrays() -> bool:
 
 
 def as_old(result: Any) -> Any:
-    """`result` of a run, its arrays as `OldArray`; the structure stays what it was."""
+    """Return the result of a run with its arrays as `OldArray`, in the same structure."""
     if type(result) is np.ndarray:
         return result.view(OldArray) if result.dtype != object else result
     kind = type(result)

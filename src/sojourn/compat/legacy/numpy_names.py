@@ -1,7 +1,7 @@
-"""Names that NumPy dropped and that old programs use.
+"""Names that NumPy removed and that old programs use.
 
-They are added to numpy itself, and only where they are missing: a program and the libraries it
-brings see one numpy. `numpy_habits` has what NumPy still has and treats differently.
+Missing names are added to numpy itself, because a program and its libraries share one numpy.
+`numpy_habits` is about names that NumPy still has, but whose behaviour changed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _RENAMED = {
 
 
 def add_missing() -> list[str]:
-    """Add what is missing, and say what was added."""
+    """Add the missing names, and return them."""
     added = []
     wanted: dict[str, Any] = {name: getattr(builtins, name) for name in _BUILTINS}
     wanted |= {old: getattr(np, new) for old, new in _RENAMED.items()}
@@ -76,10 +76,10 @@ def add_missing() -> list[str]:
 
 
 def _add_method(kind: type, name: str, method: Callable[..., Any]) -> None:
-    """Add a method to a class written in C, which Python does not let be assigned to.
+    """Add a method to a class written in C, whose attributes Python does not allow to be set.
 
-    Every old program that writes records calls `tostring` on arrays of its own, so a
-    subclass would not do.
+    A subclass would not help: old programs that write records call `tostring` on arrays that they
+    made themselves.
     """
     gc.get_referents(kind.__dict__)[0][name] = method
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
@@ -87,7 +87,7 @@ def _add_method(kind: type, name: str, method: Callable[..., Any]) -> None:
 
 def _has(module: Any, name: str) -> bool:
     with warnings.catch_warnings():
-        # numpy warns when it is asked for a name it dropped, before it says that it has none.
+        # numpy emits a warning before it raises AttributeError for a name that it removed.
         warnings.simplefilter("ignore")
         return hasattr(module, name)
 

@@ -1,7 +1,7 @@
 """Functions whose name, argument order or argument names changed between TensorFlow 0.x and 1.x.
 
-Each takes what the old form took and what the last TensorFlow 1 took; the arguments
-show which one was meant.
+Each function accepts the old form and the form of the last TensorFlow 1; the arguments show
+which of them the caller means.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# Gone before 1.0, and the name that took its place.
+# Names that were removed before 1.0, and the names that replaced them.
 RENAMED = {
     "mul": "multiply",
     "sub": "subtract",
@@ -47,7 +47,7 @@ RENAMED = {
     },
 }  # fmt: skip
 
-# Argument names that went away; TensorFlow 1.15 itself still knew most of them.
+# Argument names that were removed and the current ones. TensorFlow 1.15 still knew most of them.
 _KEYWORDS = {
     "reduction_indices": "axis",
     "keep_dims": "keepdims",
@@ -63,14 +63,14 @@ _KEYWORDS = {
 
 
 def add_methods(tf1: Any) -> None:
-    """Methods that went away with the functions of the same name, where they are missing."""
+    """Add missing methods, which were removed together with the functions of the same name."""
     for old, new in (("pack", "stack"), ("unpack", "unstack")):
         if not hasattr(tf1.TensorArray, old):
             setattr(tf1.TensorArray, old, getattr(tf1.TensorArray, new))
 
 
 def takes_old_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, with keyword names it no longer knows translated to those it does."""
+    """Return `function` with removed keyword names translated to its current ones."""
     known = inspect.signature(function).parameters
 
     @functools.wraps(function)
@@ -84,7 +84,7 @@ def takes_old_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def renaming(function: Callable[..., Any], **renamed: str) -> Callable[..., Any]:
-    """`function`, which also takes those old keyword names."""
+    """Return `function`, made to accept these old keyword names too."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -96,14 +96,17 @@ def renaming(function: Callable[..., Any], **renamed: str) -> Callable[..., Any]
 
 
 def signature_of(places: str) -> inspect.Signature:
-    """Arguments of these names, in this order, and any further ones by name, as `rest`."""
+    """Return a signature with these arguments in this order, and `**rest` for all others."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     known = [inspect.Parameter(name, kind) for name in places.split()]
     return inspect.Signature([*known, inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)])
 
 
 class _Same(type):
-    """The class of a stand-in that makes objects of another class: both mean the same objects."""
+    """The metaclass of a stand-in that makes objects of the class `_same`.
+
+    The objects of that class count as instances of the stand-in.
+    """
 
     _same: Any
 
@@ -123,7 +126,7 @@ def _is_number(value: Any) -> bool:
 
 
 def adapters(tf1: Any) -> Mapping[str, Any]:
-    """The functions of the top-level module that need more than a new name."""
+    """Return the functions of the top-level module that need more than a new name."""
 
     def concat(*args: Any, **kwargs: Any) -> Any:
         # Before 1.0: concat(concat_dim, values).
@@ -149,7 +152,7 @@ def adapters(tf1: Any) -> Mapping[str, Any]:
         return tf1.split(*args, **kwargs)
 
     def reverse(tensor: Any, axis: Any = None, name: Any = None, dims: Any = None) -> Any:
-        # Before 1.0 the second argument was one boolean a dimension.
+        # Before 1.0 the second argument had one boolean per dimension.
         axis = dims if axis is None else axis
         if isinstance(axis, (list, tuple)) and axis and all(isinstance(a, bool) for a in axis):
             axis = [index for index, flip in enumerate(axis) if flip]
@@ -161,7 +164,8 @@ def adapters(tf1: Any) -> Mapping[str, Any]:
         return tf1.matmul(x, y, adjoint_a=adj_x, adjoint_b=adj_y, name=name)
 
     def summary_with_tag(kind: str) -> Callable[..., Any]:
-        # The tag of an old summary may hold characters that a name may not, and may repeat.
+        # The tag of an old summary may contain characters that a name may not, and need not be
+        # unique.
         def call(tag: Any = None, value: Any = None, *args: Any, **kwargs: Any) -> Any:
             tag = kwargs.pop("tags", tag)
             for old in ("values", "tensor"):
@@ -207,7 +211,7 @@ def adapters(tf1: Any) -> Mapping[str, Any]:
 
 
 def image_adapters(tf1: Any) -> Mapping[str, Any]:
-    """The functions of `tf.image` that changed."""
+    """Return the functions of `tf.image` that changed."""
 
     def resize_images(images: Any, *args: Any, **kwargs: Any) -> Any:
         # Before 1.0: resize_images(images, new_height, new_width, method, align_corners).
@@ -225,11 +229,11 @@ def image_adapters(tf1: Any) -> Mapping[str, Any]:
 
 
 def nn_adapters(tf1: Any) -> Mapping[str, Any]:
-    """The functions of `tf.nn` that changed."""
+    """Return the functions of `tf.nn` that changed."""
     from tensorflow.python.framework import tensor_util
 
     def logits_first(name: str) -> Callable[..., Any]:
-        # Before 1.0: f(logits, labels). Since then positional calls were refused, so a
+        # Before 1.0: f(logits, labels). Later versions refused positional arguments, so a
         # positional call can only mean the old order.
         function = getattr(tf1.nn, name)
         second = "targets" if name == "sigmoid_cross_entropy_with_logits" else "labels"
@@ -250,8 +254,8 @@ def nn_adapters(tf1: Any) -> Mapping[str, Any]:
         return call
 
     def seen_order(name: str) -> Callable[..., Any]:
-        # Before 1.0: f(weights, biases, inputs, labels, ...); then labels and inputs changed
-        # places. Labels are the ones that are integers.
+        # Before 1.0: f(weights, biases, inputs, labels, ...). Later, labels and inputs were
+        # swapped. The labels are integers.
         function = getattr(tf1.nn, name)
 
         @functools.wraps(function)
@@ -266,8 +270,8 @@ def nn_adapters(tf1: Any) -> Mapping[str, Any]:
         return call
 
     def conv2d_transpose(*args: Any, **kwargs: Any) -> Any:
-        # TensorFlow took the whole static shape from `output_shape`; today it leaves out the
-        # batch if that of the input is unknown, and programs reshape to what they find there.
+        # TensorFlow 1 took the whole static shape from `output_shape`. Today's TensorFlow leaves
+        # the batch size out if the input's is unknown, but programs use it to reshape.
         made = tf1.nn.conv2d_transpose(*args, **kwargs)
         given = kwargs.get("output_shape", args[2] if len(args) > 2 else None)
         if made.shape.rank == 4 and made.shape[0].value is None and given is not None:
@@ -291,14 +295,14 @@ def nn_adapters(tf1: Any) -> Mapping[str, Any]:
 
 
 def scalar() -> Any:
-    """The shape of a number, under its first name in `tensor_shape`."""
+    """Return the shape of a scalar: the original name of this function in `tensor_shape`."""
     from tensorflow.python.framework.tensor_shape import TensorShape
 
     return TensorShape([])
 
 
 def is_sequence(structure: Any) -> bool:
-    """`nest.is_nested` under its first name."""
+    """Call `nest.is_nested`, whose original name this is."""
     from tensorflow.python.util import nest
 
     return bool(nest.is_nested(structure))

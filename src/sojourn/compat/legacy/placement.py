@@ -1,4 +1,4 @@
-"""Ops that name a device which is not here: they run elsewhere, and the account says so."""
+"""Ops that request a missing device: they run on another device, and the account reports them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ _FIRST = 3
 
 
 class Fallbacks:
-    """The ops that asked for a missing device, by that device."""
+    """The ops that requested a missing device, by device."""
 
     def __init__(self) -> None:
         self._names: dict[str, dict[str, None]] = {}
 
     def add(self, device: str, op: str) -> None:
-        """An op asked for that device. The same name in another graph is the same op."""
+        """Record that an op requested the device. The same name in another graph counts once."""
         self._names.setdefault(device, {})[op] = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return {
             device: {"ops": len(names), "first": list(names)[:_FIRST]}
             for device, names in self._names.items()
         }
 
     def lines(self) -> list[str]:
-        """A line a device, for people."""
+        """Return a line per device, for people to read."""
         return [_line(device, list(names)) for device, names in self._names.items()]
 
 
@@ -38,7 +38,7 @@ def _line(device: str, names: list[str]) -> str:
 
 
 class Watch:
-    """Looks for such ops in the graph of one session as it grows."""
+    """Finds ops that request a missing device in the graph of one session as it grows."""
 
     def __init__(self, found: Fallbacks) -> None:
         self._found = found
@@ -47,12 +47,12 @@ class Watch:
         self._is_missing: dict[str, bool] = {}
 
     def look(self, session: Any, is_last: bool = False) -> None:
-        """Look if the graph is new or has doubled, so that all looks together cost one or two."""
+        """Scan if the graph is new or has doubled: all scans together cost only one or two."""
         version = session.graph.version
         if version == self._seen or (version < 2 * self._seen and not is_last):
             return
         self._seen = version
-        # What is only reported must not fail a step, should the session's worker be gone.
+        # This is only a report: it must not fail a step, even if the session's worker is gone.
         with contextlib.suppress(Exception):
             self._note(session)
 
@@ -93,7 +93,7 @@ def _short(device: str) -> str:
 
 
 def softly(configure: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`configure`, and then soft placement: an op runs where it can if its device is missing."""
+    """Return `configure` with soft placement added: ops fall back if their device is missing."""
 
     def change(config: Any) -> Any:
         import tensorflow.compat.v1 as tf
@@ -103,7 +103,7 @@ def softly(configure: Callable[[Any], Any]) -> Callable[[Any], Any]:
         config = configure(config)
         config = default_config() if config is None else config
         if not isinstance(config, tf.ConfigProto):
-            return config  # wrong, and TensorFlow says so better
+            return config  # an invalid type: TensorFlow has a better error for it
         changed = tf.ConfigProto()
         changed.CopyFrom(config)
         changed.allow_soft_placement = True

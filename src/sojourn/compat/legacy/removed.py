@@ -1,4 +1,4 @@
-"""What TensorFlow removed and sojourn does not provide, and what to use in its place."""
+"""Names that TensorFlow removed and sojourn does not provide, and what to use instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FORESTS = "the package tensorflow-decision-forests"
 _TFP = "the package tensorflow-probability"
 _TFA = "the package tensorflow-addons, or your own few lines"
 
-# The longest entry that a missing name starts with is the answer.
+# The longest key that a missing name starts with applies.
 REPLACEMENTS = {
     "tf.estimator": f"{_KERAS}, or tf.compat.v1.train.MonitoredTrainingSession",
     "tf.python.estimator": f"{_KERAS}, or tf.compat.v1.train.MonitoredTrainingSession",
@@ -72,7 +72,7 @@ class RemovedModule(ModuleNotFoundError):
 
 
 def advice(path: str) -> str | None:
-    """What to use in place of `path` (written ``tf.contrib.layers.foo``), if it is known."""
+    """Return what to use instead of `path` (such as ``tf.contrib.layers.foo``), if known."""
     parts = path.split(".")
     for end in range(len(parts), 1, -1):
         answer = REPLACEMENTS.get(".".join(parts[:end]))
@@ -82,14 +82,14 @@ def advice(path: str) -> str | None:
 
 
 def describe(path: str) -> str:
-    """One sentence for an error about `path`."""
+    """Return a sentence for an error about `path`."""
     answer = advice(path)
     said = f"{path} was removed from TensorFlow and is not provided here"
     return f"{said}; use instead: {answer}" if answer else said
 
 
 def missing_name(owner: str) -> Callable[[str], Any]:
-    """A module's `__getattr__` that explains what became of the missing name."""
+    """Return a module's `__getattr__` that explains what replaced the missing name."""
 
     def __getattr__(name: str) -> Any:
         if name.startswith("__"):

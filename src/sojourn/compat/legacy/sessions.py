@@ -1,7 +1,7 @@
-"""The one place where the class behind a program's sessions is chosen, and where they are counted.
+"""Chooses the class of a program's sessions, and counts the sessions.
 
-The program's own `tf.Session`, and the sessions that TensorFlow's training and Keras helpers
-open for it, all come from here. `tensorflow.python.client.session.Session` itself is never
+The program's own `tf.Session`, and the class of the sessions that TensorFlow's training and Keras
+helpers open, are both made here. `tensorflow.python.client.session.Session` itself is never
 replaced: TensorFlow finds its own class by that name.
 """
 
@@ -20,7 +20,7 @@ Change = Callable[[Any], Any]
 def make_classes(
     ledger: Ledger, isolation: str, era: str, strict_placement: bool = False
 ) -> tuple[type, type]:
-    """`Session` and `InteractiveSession` of that isolation, counted in `ledger`."""
+    """Return `Session` and `InteractiveSession` with this isolation, counted in `ledger`."""
     (session, interactive), settings = _bases(isolation)
     ledger.isolation = isolation
     configure: Change = _as_it_is
@@ -42,7 +42,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _bases(isolation: str) -> tuple[tuple[Any, Any], dict[str, Any]]:
-    """The classes to build on, and the arguments that choose the isolation."""
+    """Return the base classes, and the arguments that choose the isolation."""
     import tensorflow.compat.v1 as tf
 
     if isolation == "raw":
@@ -53,16 +53,16 @@ def _bases(isolation: str) -> tuple[tuple[Any, Any], dict[str, Any]]:
 
 
 def config_of_the_time(config: Any) -> Any:
-    """That configuration, without the rewriting of arithmetic, unless the program asks for it.
+    """Return the configuration with arithmetic optimization off, unless the program sets it.
 
-    It came after these programs, and reads through tensors that they feed: a program that feeds
-    what a transpose gives fails with advice to feed the placeholder before it.
+    This optimization is newer than these programs, and bypasses tensors that they feed: a program
+    that feeds the result of a transpose would fail with advice to feed the placeholder before it.
     """
     import tensorflow.compat.v1 as tf
     from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
     if config is not None and not isinstance(config, tf.ConfigProto):
-        return config  # wrong, and TensorFlow says so better
+        return config  # an invalid type: TensorFlow has a better error for it
     changed = tf.ConfigProto()
     if config is not None:
         changed.CopyFrom(config)
@@ -110,7 +110,7 @@ def _counted(
 
 
 def route(session: type, interactive: type) -> Namespace:
-    """Give TensorFlow's own helpers that open sessions these classes; return their `session`."""
+    """Make TensorFlow's own helpers open these sessions; return the module that they now use."""
     from tensorflow.python.client import session as original
     from tensorflow.python.keras import backend
     from tensorflow.python.training import session_manager

@@ -1,6 +1,6 @@
 """The module that a TensorFlow 1 program gets for `import tensorflow`.
 
-TensorFlow's own `compat.v1`, with what that lacks laid over it: names from before 1.0, `layers`,
+It is TensorFlow's own `compat.v1` with additions over it: names from before 1.0, `layers`,
 `nn.rnn_cell`, `contrib`, `keras`, flags, and the sessions chosen for the run.
 """
 
@@ -17,7 +17,7 @@ _CONTRIB = "sojourn.compat.legacy.contrib"
 
 
 class _Version(str):
-    """A version that is ordered by its numbers: programs compare `tf.__version__` as text."""
+    """A version string ordered by its numbers: programs compare `tf.__version__` as text."""
 
     __slots__ = ()
 
@@ -38,12 +38,12 @@ def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
-# The last TensorFlow 1. Programs choose between spellings by it.
+# The last TensorFlow 1. Programs choose between old and new names by the version.
 VERSION = _Version("1.15.5")
 
 
 def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
-    """TensorFlow 1 whole. `as_tensorflow`: for `import tensorflow`, else for `compat.v1`."""
+    """Return all of TensorFlow 1, for `import tensorflow` or else for `compat.v1`."""
     import tensorflow
     import tensorflow.compat.v1 as tf1
 
@@ -78,7 +78,7 @@ def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
     here.train = _train(tf1)
     here.image = Namespace("tensorflow.image", (tf1.image,), oldnames.image_adapters(tf1))
     here.test = tf1.test
-    # Estimators were used in TensorFlow 2 too, by programs that seed with `set_seed`.
+    # Programs that use estimators may be written for TensorFlow 2, and seed with `set_seed`.
     here.random = Namespace("tensorflow.random", (tf1.random, tensorflow.random))
     for old, new in oldnames.RENAMED.items():
         if old not in here.__dict__:
@@ -90,7 +90,7 @@ def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
 
 
 def tensorflow_2(session: Namespace, graph: bool) -> Namespace:
-    """TensorFlow 2 as it is, but for `compat.v1`, and for Keras when eager execution is off."""
+    """Return TensorFlow 2 with our `compat.v1`, and our Keras if eager execution is off."""
     import tensorflow
 
     first = namespace(session, as_tensorflow=False)
@@ -106,7 +106,7 @@ def tensorflow_2(session: Namespace, graph: bool) -> Namespace:
         "tensorflow",
         (tensorflow,),
         {**names, "__file__": tensorflow.__file__, "__version__": tensorflow.__version__},
-        # TensorFlow 2 had the estimators too, for as long as they were there.
+        # TensorFlow 2 had the estimators too, until they were removed.
         lazy={"estimator": _estimator, **({"keras": keras.namespace} if graph else {})},
         shown_as="tf",
     )
@@ -121,13 +121,13 @@ def _estimator() -> Namespace:
 
 
 def estimator_modules() -> Namespace:
-    """What `tensorflow.python.estimator` was, with the names of all its modules in one."""
+    """Return the old `tensorflow.python.estimator`: one namespace for all its modules' names."""
     name = "tensorflow.python.estimator"
     return Namespace(name, (_Late(_estimator), _Late(_estimator_parts)))
 
 
 def devices() -> Namespace:
-    """What `tensorflow.python.framework.device` was: its specifications can be changed."""
+    """Return the old `tensorflow.python.framework.device`, whose `DeviceSpec` is mutable."""
     import tensorflow.compat.v1 as tf1
 
     name = "tensorflow.python.framework.device"
@@ -141,7 +141,7 @@ def _estimator_parts() -> Namespace:
 
 
 class _Late:
-    """A module that is made when a name of it is first asked for."""
+    """A module that is made on first access to one of its names."""
 
     def __init__(self, make: Any) -> None:
         self._make = make

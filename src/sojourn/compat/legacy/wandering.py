@@ -1,7 +1,7 @@
-"""Datasets that are made in one graph and read in another.
+"""Copies datasets that are made in one graph and read in another.
 
-Up to TensorFlow 1.12 a dataset was built where its iterator was, so that programs made datasets
-first, and the iterators in the `input_fn` of an estimator, which has a graph of its own.
+Up to TensorFlow 1.12 a dataset was built in the graph of its iterator. So programs could make
+datasets first, and iterators later in the `input_fn` of an estimator, which has its own graph.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-# What a copy would not have the content of: TensorFlow's own error tells of it.
+# Ops with content that a copy would lack. Such datasets are left to TensorFlow's own error.
 _HELD = re.compile("Placeholder|Variable|VarHandle|HashTable|Queue|Iterator")
 
 
 def let_datasets() -> None:
-    """Give datasets that are read in another graph a copy there."""
+    """Make the iterator methods copy a dataset that belongs to another graph."""
     from tensorflow.python.data.ops.dataset_ops import DatasetV1
 
     for name in ("_make_one_shot_iterator", "_make_initializable_iterator"):
@@ -33,7 +33,7 @@ def _here(make_iterator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _brought(dataset: Any) -> Any:
-    """That dataset, or its copy in the graph where the program is."""
+    """Return the dataset, or a copy of it in the program's current graph."""
     import tensorflow.compat.v1 as tf
     from tensorflow.python.data.ops import dataset_ops
 

@@ -1,4 +1,4 @@
-"""The configuration of a session that was given none."""
+"""The configuration of a session that is opened without one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ _GPU_DEVICES = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dxg")
 
 
 def default_config() -> Any:
-    """What `tf.config` says, without waking a GPU that this process has not touched yet."""
+    """Return the settings of `tf.config`, without initialising a GPU that is not in use yet."""
     settings = context.context()
     if settings._physical_devices is not None or not any(map(glob.glob, _GPU_DEVICES)):
         return settings.config
-    # Asking would list the devices, and that takes memory on each of them. Nothing about devices
-    # can have been configured before they were listed, so only the rest is copied.
+    # `settings.config` would list the devices, which allocates memory on each of them. Device
+    # settings can only be made after the devices were listed, so only the other settings are
+    # copied.
     config = config_pb2.ConfigProto()
     soft = settings._soft_device_placement
     config.allow_soft_placement = settings.executing_eagerly() if soft is None else soft

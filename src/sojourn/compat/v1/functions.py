@@ -1,7 +1,7 @@
-"""Python functions inside a graph run here, in the process that made them.
+"""Calls of the Python functions in a graph, which run here, in the process that made them.
 
-The worker asks for one by its token; only tokens of this session's own graph are answered. Each
-call runs on a thread of its own, as it does in TensorFlow.
+The worker requests a function by its token; only tokens of this session's own graph are accepted.
+Each call runs on its own thread, as it does in TensorFlow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sojourn.values.texts import sendable
 
 
 class FunctionCalls:
-    """Answers a worker's questions."""
+    """Runs the Python functions that a worker requests."""
 
     def __init__(self) -> None:
         self.tokens: set[str] = set()
@@ -37,12 +37,12 @@ class FunctionCalls:
     def answer(
         self, meta: bytes, arrays: Sequence[np.ndarray]
     ) -> tuple[int, bytes, Sequence[np.ndarray]]:
-        """Call the function; its result or its error goes back."""
+        """Call the requested function; return its result or its error."""
         try:
             question = msgspec.msgpack.decode(meta, type=Question)
             if question.token not in self.tokens:
                 raise ValueError(f"{question.token} is not a function of this session's graph")
-            # The memory is the transport's, and the function may keep what it is given.
+            # The transport owns the memory, and the function may keep its arguments.
             return self._call(question.token, [array.copy() for array in arrays])
         except BaseException as error:
             return FAILED, msgspec.msgpack.encode(_failure(error)), ()
@@ -82,7 +82,7 @@ def _as_array(value: Any) -> np.ndarray:
 
 
 def _strange_element(array: np.ndarray) -> str | None:
-    """The type of an element that cannot be in a tensor."""
+    """Return the type name of an element that a tensor cannot hold, None if no such exists."""
     if name_of(array.dtype) is None:
         return UNSUPPORTED
     if array.dtype.kind == "O":
@@ -94,7 +94,7 @@ def _strange_element(array: np.ndarray) -> str | None:
 
 def _failure(error: BaseException) -> Failure:
     family = next((name for name, kind in FAMILIES.items() if isinstance(error, kind)), "Exception")
-    # The first two frames are ours.
+    # The first two frames belong to this module.
     frames = error.__traceback__
     for _ in range(2):
         frames = frames.tb_next if frames is not None and frames.tb_next is not None else frames

@@ -16,10 +16,10 @@ from sojourn.values import Place
 
 
 class InlineLink(Link):
-    """The C session is the caller's own."""
+    """The link to a C session in the caller's process."""
 
     def __init__(self, name: str, place: Place, graph: Any, target: bytes, c_session: Any) -> None:
-        # Sessions on a server can run steps, but not prepare them.
+        # A session on a server can run steps, but cannot prepare them.
         super().__init__(graph, prepares_steps=not target)
         self._session = CSession(c_session)
         self._open(
@@ -31,7 +31,7 @@ class InlineLink(Link):
         )
 
     def grow(self) -> None:
-        # Always, because this is also where TensorFlow finds ops that were changed after they ran.
+        # On each run, because here TensorFlow also notices ops that were changed after they ran.
         with self.graph._session_run_lock():
             c_api.ExtendSession(self._session._session)
 

@@ -1,4 +1,4 @@
-"""Between a drop-in session and the engine that runs its steps: prepare, run, account, close."""
+"""The link between a drop-in session and its engine: prepare, run, account, close."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from sojourn.session.plans import PlanFacts, StepPlan
 from sojourn.session.stay import Stay
 from sojourn.values import Place
 
-_STEPS_KEPT = 256
+_STEPS_KEPT = 256  # prepared steps in the cache of one session
 _CALLS_BEFORE_TUNING = 3
-# A longer step has nothing to gain from the calling thread, and may lose its parallel ops.
+# A longer step gains nothing by running in the calling thread, and its ops might not run in
+# parallel there.
 _SHORT_SECONDS = 0.005
 CLOSE_SECONDS = 5.0
 _HANDLE_OPS = frozenset({"GetSessionHandle", "GetSessionHandleV2"})
@@ -40,10 +41,10 @@ _UNSTEPPABLE = frozenset({dtypes.resource.as_datatype_enum, dtypes.variant.as_da
 
 
 class StepTie(weakref.ref["TunedStep"]):
-    """What is left of a step that was garbage-collected: the engine's numbers of it.
+    """A weak reference that keeps the engine's plan numbers of a garbage-collected step.
 
-    Python itself puts it on the link's list of garbage, not a finalizer of ours, which would lose
-    a Ctrl-C that comes while it runs.
+    Its callback is the `append` of the link's garbage queue, not a finalizer written in Python,
+    which would lose a Ctrl-C that arrives while it runs.
     """
 
     __slots__ = ("numbers",)
@@ -52,7 +53,7 @@ class StepTie(weakref.ref["TunedStep"]):
 
 
 class TunedStep:
-    """A prepared step. The engine forgets it when it is garbage-collected here."""
+    """A prepared step. After it is garbage-collected here, the engine releases its plans."""
 
     def __init__(
         self,
@@ -62,8 +63,9 @@ class TunedStep:
         targets: tuple[str, ...],
     ) -> None:
         self.feeds, self.fetches, self.targets = feeds, fetches, targets
-        self.plan: StepPlan  # replaced by another when the step has been tuned
-        # All it ever had: a thread may be about to run the first one when it is tuned.
+        self.plan: StepPlan  # replaced when the step is tuned
+        # All numbers the step ever had: a thread may be about to run the first plan when the
+        # step is tuned.
         self._numbers: list[int] = []
         tie = StepTie(self, link.garbage.append)
         tie.numbers = self._numbers
@@ -72,16 +74,16 @@ class TunedStep:
         self.seconds = 0.0
 
     def set(self, number: int, adoptable: bool, prints: bool) -> None:
-        """From now on the engine's plan of this number is run."""
+        """Make later runs of the step use the engine's plan with this number."""
         self._numbers.append(number)
         step = PreparedStep(number, adoptable=adoptable, prints=prints)
         self.plan = StepPlan(step, len(self.fetches), changes_state=False)
 
 
 def devices_for(config: Any) -> Choice:
-    """What a session with this configuration may use of all that this process sees.
+    """Return which of the devices of this process a session with this configuration may use.
 
-    Found without asking TensorFlow, which takes memory on every device to tell.
+    Does not ask TensorFlow, which allocates memory on every device to answer.
     """
     gpus: Sequence[gpu.Gpu] = gpu.found()
     if not gpus or not tf_test.is_built_with_gpu_support():
@@ -95,18 +97,18 @@ def devices_for(config: Any) -> Choice:
 
 
 class Link(ABC):
-    """What both isolations share. What depends on the isolation is in the classes below it."""
+    """The part that both isolations share. The subclasses have what depends on the isolation."""
 
     stay: Stay
 
-    gives_scalars = True  # or else arrays of rank 0, where TensorFlow's own session has scalars
+    gives_scalars = True  # False: gives arrays of rank 0 where TensorFlow's session gives scalars
 
     def __init__(self, graph: Any, prepares_steps: bool) -> None:
         self.graph = graph
         self.prepares_steps = prepares_steps
         self.branches = Branches(graph)
         self.ties: set[StepTie] = set()
-        self.garbage: deque[StepTie] = deque()  # of steps that are no longer needed
+        self.garbage: deque[StepTie] = deque()  # of garbage-collected steps
         self._steps: OrderedDict[Any, TunedStep] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -124,59 +126,60 @@ class Link(ABC):
         assert self.stay.backend is not None
         return self.stay.backend
 
-    # -- what TensorFlow's class asks of its C session -------------------------------------------
-    # With the session, which a link must not keep: it would never be garbage-collected.
+    # -- what TensorFlow's class requests from its C session -------------------------------------
+    # Each method takes the session: a link that kept it would keep it from being
+    # garbage-collected.
 
     @abstractmethod
     def extend(self, session: Any) -> None:
-        """Make the engine see what was added to the graph, as TensorFlow's own session does."""
+        """Make the engine see new nodes of the graph, as TensorFlow's own session does."""
 
     @abstractmethod
     def run_with_options(
         self, session: Any, fetches: Any, feed_dict: Any, options: Any, metadata: Any
     ) -> Any:
-        """`Session.run` with options or metadata."""
+        """Do `Session.run` with options or metadata."""
 
     @abstractmethod
     def run_unprepared(
         self, session: Any, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any
     ) -> Any:
-        """A step that has something in it that cannot be prepared."""
+        """Run a step that cannot be prepared."""
 
     @abstractmethod
     def setup_partial(self, session: Any, setup: Any, arguments: Any) -> Any:
-        """The handle of a partial run; `setup` is TensorFlow's own way to get one."""
+        """Return the handle of a new partial run; `setup` is TensorFlow's own way to get one."""
 
     @abstractmethod
     def run_partial(self, session: Any, handle: Any, feeds: Any, fetches: Any) -> Any:
-        """Go on with a partial run."""
+        """Continue a partial run."""
 
     @abstractmethod
     def make_callable(
         self, session: Any, fetches: Any, feed_list: Any, accept_options: bool
     ) -> Any:
-        """`Session.make_callable`."""
+        """Do `Session.make_callable`."""
 
     @abstractmethod
     def callable_from_options(self, session: Any, options: Any) -> Any:
-        """`Session._make_callable_from_options`."""
+        """Do `Session._make_callable_from_options`."""
 
     @abstractmethod
     def list_devices(self, session: Any) -> Any:
-        """`Session.list_devices`."""
+        """Do `Session.list_devices`."""
 
     # -- steps ---------------------------------------------------------------------------------
 
     @abstractmethod
     def grow(self) -> None:
-        """Make the engine see what was added to the graph."""
+        """Make the engine see new nodes of the graph before a planned step runs."""
 
     def can_step(self, feeds: Any, fetches: Any) -> bool:
-        """Whether a step can be prepared, or has something in it that only `run` can do."""
+        """Whether a step can be prepared; False if something in it needs `run_unprepared`."""
         if not self.prepares_steps:
             return False
         if any(is_handle(value) for value in feeds.values()):
-            return False  # a tensor handle, which may be fed for a tensor of any type
+            return False  # a tensor handle may be fed for a tensor of any type
         if any(
             c_api.TF_OperationOutputType(output) in _UNSTEPPABLE
             or c_api.TF_OperationOpType(output.oper) in _HANDLE_OPS
@@ -193,13 +196,13 @@ class Link(ABC):
         targets: tuple[str, ...],
         arrays: Sequence[Any],
     ) -> list[Any]:
-        """Run a step, prepared for this or an earlier call."""
+        """Run a step, which this call or an earlier one prepares."""
         return self.run_step(self.prepare(feeds, fetches, targets), arrays)
 
     def prepare(
         self, feeds: tuple[str, ...], fetches: tuple[str, ...], targets: tuple[str, ...]
     ) -> TunedStep:
-        """The step with these feeds, fetches and targets."""
+        """Return the cached step with these feeds, fetches and targets, or make it."""
         key = (feeds, fetches, targets)
         with self._lock:
             step = self._steps.get(key)
@@ -218,7 +221,7 @@ class Link(ABC):
         """Run a prepared step."""
         if step.calls > _CALLS_BEFORE_TUNING:
             return self.stay.step(step.plan, arrays)  # type: ignore[return-value]
-        # One of the first runs: they tell how long it takes, and whether tuning is worth it.
+        # One of the first runs: measure it, because `_tune` needs to know how long the step takes.
         started = time.perf_counter()
         results = self.stay.step(step.plan, arrays)
         step.seconds = time.perf_counter() - started
@@ -228,7 +231,7 @@ class Link(ABC):
         return results  # type: ignore[return-value]
 
     def _tune(self, step: TunedStep) -> None:
-        """It comes again and again: look at its ops, and find the fastest safe way to run it."""
+        """Replan a repeated step after inspecting its ops: the fastest safe way to run it."""
         feeds = [self.graph.get_tensor_by_name(name) for name in step.feeds]
         fetches = [self.graph.get_tensor_by_name(name) for name in step.fetches]
         targets = [self.graph.get_operation_by_name(name) for name in step.targets]
@@ -275,17 +278,17 @@ class Link(ABC):
 
     @abstractmethod
     def cancel(self) -> None:
-        """Make TensorFlow cancel what runs, and refuse what comes."""
+        """Make TensorFlow cancel the running steps, and refuse new ones."""
 
     def close(self, place: Place) -> None:
-        """Cancel what runs, and end the stay."""
+        """Cancel the running steps, and end the stay."""
         if self.stay.is_foreign:
             return
         backend = self.stay.backend
         timeout = 0.0
         try:
             if backend is None or not backend.is_calling_us():
-                self.cancel()  # else the step waits for this very function, and ends with the stay
+                self.cancel()  # else the step waits for this very call, and ends with the stay
             timeout = CLOSE_SECONDS
         finally:
-            self.stay.close(timeout, place)  # also when Ctrl-C came meanwhile: then at once
+            self.stay.close(timeout, place)  # after a Ctrl-C too, then with timeout 0

@@ -1,4 +1,4 @@
-"""Names for the C handles that TensorFlow passes down: what a worker can look up in its graph."""
+"""Names for the C handles that TensorFlow passes down. A worker looks them up in its graph."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tensorflow.python.client import pywrap_tf_session as c_api
 
 
 def tensor_names(outputs: Iterable[Any]) -> tuple[str, ...]:
-    """The names of C outputs, such as `"x:0"`."""
+    """Return the names of C outputs, such as `"x:0"`."""
     return tuple(f"{c_api.TF_OperationName(o.oper)}:{o.index}" for o in outputs)
 
 
 def operation_names(operations: Iterable[Any]) -> tuple[str, ...]:
-    """The names of C operations."""
+    """Return the names of C operations."""
     return tuple(c_api.TF_OperationName(operation) for operation in operations)

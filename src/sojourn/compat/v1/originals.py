@@ -1,8 +1,8 @@
-"""Methods of TensorFlow's two classes that still work when ours stands under their names.
+"""Methods of TensorFlow's session classes that work even after the classes are replaced.
 
-TensorFlow writes `super(Session, self)` and finds `Session` among the names of its module. Another
-class in its place, which is how tests and tools exchange it, would send a subclass of
-TensorFlow's round in circles. The same code with names of its own does not care.
+TensorFlow writes `super(Session, self)`, which looks `Session` up in its module at each call.
+Tests and tools replace that name by another class, and then a subclass of TensorFlow's class
+would recurse endlessly. Copies of the methods avoid this: their globals are the original names.
 """
 
 from __future__ import annotations

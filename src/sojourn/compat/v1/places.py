@@ -1,4 +1,4 @@
-"""The user's line, behind TensorFlow's own frames."""
+"""Finds the user's line, outside TensorFlow's own frames."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ _NOT_THE_USERS = (HERE, _TENSORFLOW, threading.__file__)
 
 
 def users_line() -> Place:
-    """The innermost line that belongs to neither sojourn nor TensorFlow."""
+    """Return the innermost line that belongs to neither sojourn nor TensorFlow."""
     return caller(_NOT_THE_USERS)

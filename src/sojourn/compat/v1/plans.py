@@ -1,6 +1,6 @@
-"""The cached plan: a `run` whose structure has come before skips TensorFlow's fetch mapper.
+"""The cached plans: a `run` with a known structure skips TensorFlow's fetch mapper.
 
-The structure is the fetches and the keys of the feeds, by identity. Whatever is not certain to give
+The structure is the fetches and the keys of the feeds, by identity. A structure that might not give
 exactly what TensorFlow's own path gives is not planned: it takes that path every time.
 """
 
@@ -20,7 +20,7 @@ from tensorflow.python.util import numpy_compat
 
 from sojourn.compat.v1.link import Link, TunedStep
 
-_PLANS_KEPT = 256
+_PLANS_KEPT = 256  # structures in the cache of one session
 _TENSORS = frozenset({ops._EagerTensorBase, tensor_lib.Tensor, ops.SymbolicTensor})
 _LEAVES = _TENSORS | {
     ops.Operation,
@@ -36,7 +36,7 @@ _FEEDS = object()
 
 
 class RunPlans:
-    """The plans of one session. Steps of several threads may use it at once."""
+    """The plans of one session. Several threads may use them at once."""
 
     def __init__(self, graph: Any, link: Link) -> None:
         self._graph = graph
@@ -44,18 +44,18 @@ class RunPlans:
         self._plans: OrderedDict[Any, RunPlan | None] = OrderedDict()
 
     def find(self, fetches: Any, feed_dict: Any) -> RunPlan | None:
-        """The plan for this structure, if there is one that still holds."""
+        """Return the plan for this structure if one exists and is still valid."""
         key = _key(fetches, feed_dict)
         plan = self._plans.get(key)
         if plan is None:
             return None
         if plan.version != self._graph.version and not plan.still_holds():
-            self._plans.pop(key, None)  # another thread may have done so
+            self._plans.pop(key, None)  # another thread may have removed it
             return None
         return plan
 
     def learn(self, fetches: Any, feed_dict: Any) -> None:
-        """A step of this structure has run: the second time, make a plan of it."""
+        """Record that a step of this structure has run; the second time, make a plan for it."""
         key = _key(fetches, feed_dict)
         if key is None or not self._link.prepares_steps:
             return
@@ -69,11 +69,11 @@ class RunPlans:
 
 
 class RunPlan:
-    """One structure: how to convert its feeds, which step to run, and how to shape the results."""
+    """How to run one structure: convert the feeds, run the step, and shape the results."""
 
     @staticmethod
     def make(graph: Any, link: Link, fetches: Any, feed_dict: Any) -> RunPlan | None:
-        """The plan, or None if this structure had better take TensorFlow's own path."""
+        """Return a plan, or None if this structure has to take TensorFlow's own path."""
         handler = tf_session._FetchHandler(graph, _copied(fetches), {})
         feeds = [graph.as_graph_element(key, allow_operation=False) for key in feed_dict or ()]
         fetched, targets = handler.fetches(), handler.targets()
@@ -102,13 +102,13 @@ class RunPlan:
         self._step = step
         self._feeds = feeds
         self._ops = [tensor.op for tensor in handler.fetches()] + list(handler.targets())
-        self._keeps = keeps  # the key has their identities, so they must not go away
+        self._keeps = keeps  # the key contains their ids, so they must stay alive
         self._results = _Results(handler)
         self.version = graph.version
         self._specs = [_Spec(tensor) for tensor in feeds]
 
     def still_holds(self) -> bool:
-        """Whether the graph, which has grown, still allows to feed and fetch all this."""
+        """Whether the graph, which has grown, still allows these feeds and fetches."""
         graph = self._graph
         if all(map(graph.is_fetchable, self._ops)) and all(map(graph.is_feedable, self._feeds)):
             self._specs = [_Spec(tensor) for tensor in self._feeds]
@@ -117,7 +117,7 @@ class RunPlan:
         return False
 
     def arrays(self, feed_dict: Any) -> list[np.ndarray] | None:
-        """What to feed; None where TensorFlow's own path has to decide, or to complain."""
+        """Return the arrays to feed; None if TensorFlow's own path has to decide or to raise."""
         if not self._specs:
             return []
         arrays = []
@@ -141,7 +141,7 @@ class RunPlan:
 
 
 class _Spec:
-    """What a fed tensor takes."""
+    """The dtype and shape that a fed tensor accepts."""
 
     __slots__ = ("_dims", "_rank", "dtype")
 
@@ -160,7 +160,7 @@ class _Spec:
         return all(shape[i] == dim for i, dim in self._dims)
 
     def converted(self, value: Any) -> np.ndarray | None:
-        """The value as an array, exactly as TensorFlow's own path makes one."""
+        """Return the value as an array, converted exactly as by TensorFlow's own path."""
         if isinstance(value, int):
             try:
                 if np.array(value).astype(self.dtype)[()] != value:
@@ -176,7 +176,7 @@ class _Spec:
 
 
 class _Results:
-    """From the values of the fetched tensors to the structure that was asked for."""
+    """Puts the values of the fetched tensors into the structure that the caller requested."""
 
     def __init__(self, handler: Any) -> None:
         self._mapper = mapper = handler._fetch_mapper
@@ -207,7 +207,7 @@ class _Results:
 
 
 def _key(fetches: Any, feed_dict: Any) -> Any:
-    """The structure by identity, or None if it has something in it that cannot be compared."""
+    """Return the structure by identity, or None if something in it cannot be compared."""
     parts: list[Any] = []
     if not _take_down(fetches, parts):
         return None
@@ -252,7 +252,7 @@ def _take_down(fetch: Any, parts: list[Any]) -> bool:
 
 
 def _copied(fetch: Any) -> Any:
-    """The same structure in containers of our own, which never change."""
+    """Return the same structure in new containers, which the caller cannot change."""
     kind = type(fetch)
     if kind is list or kind is tuple:
         return kind(_copied(each) for each in fetch)

@@ -1,7 +1,7 @@
-"""The two classes. Everything above the C session is TensorFlow's own code, or the cached plan.
+"""The two drop-in session classes: TensorFlow's own code or a cached plan above the C session.
 
-`_Stays` stands between TensorFlow's class and its `BaseSession`, and replaces the few methods
-that touch the C session. Isolated, there is no C session in this process at all.
+`_Stays` stands between TensorFlow's class and its `BaseSession`, and overrides the few methods
+that touch the C session. An isolated session has no C session in this process at all.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
     _plans: RunPlans | None = None
 
     def _settle(self, isolation: str | None, name: str | None, memory: int | str | None) -> None:
-        """Take down what TensorFlow's constructor does not know."""
+        """Store the arguments that TensorFlow's constructor does not know."""
         if isolation is not None:
             self._isolation = isolation
         if self._isolation not in ("process", "inline"):
@@ -71,8 +71,8 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         place = users_line()
         name = self._name or f"session-{next(_counter)}"
         if target not in ("", b"", None):
-            # The steps run on the server that it names: a worker would isolate the connection only,
-            # and what servers and sessions of one process share would be lost.
+            # The steps run on the server that `target` names: a worker would isolate only the
+            # connection, and would lose what servers and sessions in one process share.
             self._isolation = "inline"
         if self._isolation == "inline":
             if self._memory is not None:
@@ -82,7 +82,7 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         else:
             self._initialise(target, graph, config)
             self._link = WorkerLink(name, place, self._graph, self._config, self._memory)
-            # What others find here only has to be true.
+            # Other code only tests `_session` for truth.
             self._session = self._link
             _isolated.add(self)
         self._plans = RunPlans(self._graph, self._link)
@@ -90,7 +90,7 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         stay.ending.watch(self, stay.ending.forgotten)
 
     def _initialise(self, target: Any, graph: Any, config: Any) -> None:
-        """What `BaseSession.__init__` does, without the C session."""
+        """Do what `BaseSession.__init__` does, without creating a C session."""
         tf_session._python_session_create_counter.get_cell().increase_by(1)
         if graph is None:
             graph = ops.get_default_graph()
@@ -123,7 +123,7 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
-        """Run the step, as `tf.compat.v1.Session.run` does. What it returns owns its memory."""
+        """Run a step, as `tf.compat.v1.Session.run` does. The results own their memory."""
         if self._closed:
             raise closed(self._stay)
         if options is not None or run_metadata is not None:
@@ -155,15 +155,15 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
     def make_callable(
         self, fetches: Any, feed_list: Any = None, accept_options: bool = False
     ) -> Any:
-        """A callable for one step, as `tf.compat.v1.Session.make_callable` gives."""
+        """Return a callable for one step, as `tf.compat.v1.Session.make_callable` does."""
         return self._linked.make_callable(self, fetches, feed_list, accept_options)
 
     def list_devices(self) -> Any:
-        """The devices that the session can use, wherever it lives."""
+        """Return the devices that the session can use, in a worker or in this process."""
         return self._linked.list_devices(self)
 
     def _explain(self, error: Any) -> None:
-        """Raise it the way TensorFlow's own run does: with the op and the line that made it."""
+        """Raise `error` as TensorFlow's own `run` does: with the op and the line that made it."""
 
         def again() -> None:
             raise error
@@ -172,16 +172,18 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
 
     def _do_call(self, fn: Any, *args: Any) -> Any:
         if getattr(fn, "__name__", "") == "_setup_fn":
-            # The one place that reaches for the C session without a method of its own.
+            # Only here does TensorFlow use the C session outside a method that can be overridden.
             fn, args = self._linked.setup_partial, (self, fn, args)
         try:
             return super()._do_call(fn, *args)
         except tf_errors.OpError as error:
             if self._closed and "Session has been closed." in error.message:
-                # It arrived after the close, which took longer to get there than in one process.
+                # The step reached the C session after the close: the way to a worker takes
+                # longer than a call within one process.
                 raise closed(self._stay) from None
-            # In no variable: an error that this frame refers to, and whose traceback leads back to
-            # it, is freed by the collector only, and with it the lane's memory.
+            # No variable holds the context: an error that this frame refers to, and whose
+            # traceback refers to this frame, is a cycle. Only the garbage collector frees it,
+            # and with it the lane's memory.
             cause = getattr(error.__context__, "__cause__", None)
             if isinstance(cause, RemoteTraceback):
                 error.__cause__ = cause
@@ -222,26 +224,26 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
 
     @property
     def pid(self) -> int:
-        """The process that its C session lives in."""
+        """The id of the process in which the C session lives."""
         return self._linked.stay.pid
 
-    # Not a method, nor is `__reduce__`: TensorFlow's tools want to know every method of a session.
+    # A property, like `__reduce__`: TensorFlow's tools require that they know every method.
     @property
     def footprint(self) -> Callable[[], Footprint]:
-        """Called, it tells what it holds now, as the kernel and the driver count it."""
+        """A function that returns what the session holds now, by kernel and driver counts."""
         return self._linked.stay.footprint
 
     # -- the end -------------------------------------------------------------------------------
 
     @property
     def receipt(self) -> Receipt | None:
-        """The account of the close; None while it is open."""
+        """The account of the close; None while the session is open."""
         return None if self._stay is None else self._stay.receipt
 
     def close(self) -> None:
-        """Cancel what runs, end the worker, and leave the account in `receipt`."""
+        """Cancel the running steps, end the worker, and store the account in `receipt`."""
         if self._link is None or self.receipt is not None:
-            return  # not `_closed`: a close that was interrupted is finished by the next one
+            return  # not a test of `_closed`: the next close finishes one that was interrupted
         self._closed = True
         self._link.close(users_line())
         _isolated.discard(self)
@@ -250,8 +252,8 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
     def __reduce__(self) -> Callable[[], NoReturn]:
         return _refuse_to_be_pickled
 
-    # Not TensorFlow's, and nothing written in Python, where a Ctrl-C would be lost: the stay itself
-    # notices that its session was forgotten.
+    # Overrides TensorFlow's `__del__`. Nothing written in Python, because a Ctrl-C that arrives
+    # in a finalizer is lost. The stay itself notices that its session was garbage-collected.
     __del__ = object
 
 
@@ -265,10 +267,10 @@ def _refuse_to_be_pickled() -> NoReturn:
 class Session(TFSession, _Stays):  # type: ignore[misc]
     """A `tf.compat.v1.Session` that leaves nothing behind. Use it in a `with` block.
 
-    It takes the arguments of TensorFlow's class, and by keyword: `isolation` (`"process"`, a worker
-    of its own, or `"inline"`, this process), `name` (in events and in the process list) and
-    `memory` (the most that the worker may allocate, such as `"2GiB"`). After `close()` the account
-    is in `receipt`.
+    It takes the arguments of TensorFlow's class, and these keywords: `isolation` (`"process"` for
+    its own worker, or `"inline"` for this process), `name` (shown in events and in the process
+    list) and `memory` (the most that the worker may allocate, such as `"2GiB"`). After `close()`
+    the account is in `receipt`.
     """
 
     def __init__(
@@ -295,7 +297,7 @@ class Session(TFSession, _Stays):  # type: ignore[misc]
 
 
 class _OneCount(type):
-    """Interactive sessions are counted together, TensorFlow's own and those of every subclass."""
+    """Counts all interactive sessions together: TensorFlow's own and those of every subclass."""
 
     @property
     def _active_session_count(cls) -> int:
@@ -309,8 +311,8 @@ class _OneCount(type):
 class InteractiveSession(TFInteractiveSession, _Stays, metaclass=_OneCount):  # type: ignore[misc]
     """A `tf.compat.v1.InteractiveSession` that leaves nothing behind.
 
-    It is the default session from the start until it is closed. It takes the same further keywords
-    as `Session`.
+    It is the default session from its construction until its close. It takes the same additional
+    keywords as `Session`.
     """
 
     def __init__(
@@ -327,7 +329,7 @@ class InteractiveSession(TFInteractiveSession, _Stays, metaclass=_OneCount):  # 
         open_interactive_session(self, target, graph, config)
 
     def close(self) -> None:
-        """Close it; what was the default before is the default again."""
+        """Close the session, and restore the previous default session."""
         close_interactive_session(self)
 
 

@@ -1,4 +1,4 @@
-"""What of a graph a worker does not have yet."""
+"""The part of a graph that a worker does not have yet."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """New nodes and functions, with the version of the graph that has them."""
+    """New nodes and functions, and the version of the graph that contains them."""
 
     graph_def: bytes
     version: int
     operations: int
     library: frozenset[str]
-    functions: set[str]  # tokens of the Python functions in it
+    functions: set[str]  # tokens of the Python functions in `graph_def`
 
 
 class Shipment:
-    """Keeps account of what has been sent. One thread at a time, please."""
+    """Records how much of the graph has been sent. Not thread-safe."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
@@ -31,9 +31,9 @@ class Shipment:
         self._library: set[str] = set()
 
     def difference(self) -> Difference | None:
-        """What has been added since the last arrival."""
+        """Return what was added to the graph since the last `arrived`, None if nothing was."""
         graph = self._graph
-        # Excludes threads in the middle of adding an op, as TensorFlow's own sessions do.
+        # Keeps out threads that are adding an op, as TensorFlow's own sessions do.
         with graph._session_run_lock():
             version = graph.version
             if version == self.version:
@@ -65,7 +65,7 @@ class Shipment:
                     graph_def.library.gradient.add(function_name=name, gradient_func=gradient)
 
     def arrived(self, difference: Difference) -> None:
-        """The worker has it now."""
+        """Record that the worker has this difference."""
         self.version = difference.version
         self._operations = difference.operations
         self._library |= difference.library

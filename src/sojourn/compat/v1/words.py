@@ -1,4 +1,4 @@
-"""What the drop-in raises when a session has ended: TensorFlow's own errors."""
+"""The errors of a drop-in session that has ended: TensorFlow's own types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLOSED = "Attempted to use a closed Session."
 
 
 class WorkerLost(SessionBroken, tf_errors.UnavailableError):  # type: ignore[misc]
-    """The worker died. TensorFlow's recoverable sessions know it by the second of its types."""
+    """The worker died. TensorFlow's recoverable sessions recognise the `UnavailableError`."""
 
     def __init__(self, node_def: Any, op: Any, message: str) -> None:
         tf_errors.UnavailableError.__init__(self, node_def, op, message)
@@ -40,7 +40,7 @@ class TensorFlowWords(Words):
 
 
 def closed(stay: Stay | None) -> Exception:
-    """What TensorFlow raises after a close, with the line that closed it."""
+    """Return the error that TensorFlow raises after a close, with the line that closed."""
     where = None if stay is None else stay.closed_at
     if where is None or where == NOWHERE:
         return RuntimeError(CLOSED)

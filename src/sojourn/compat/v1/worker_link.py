@@ -1,4 +1,4 @@
-"""The link of an isolated session: ships the graph to its worker, and asks that for the rest."""
+"""The link of an isolated session: sends the graph to its worker, which does everything else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sojourn.values import Place, arguments
 
 
 class WorkerLink(Link):
-    """The C session is in a worker, on a copy of the graph."""
+    """The link to a C session in a worker, which has a copy of the graph."""
 
     gives_scalars = False
 
@@ -60,17 +60,17 @@ class WorkerLink(Link):
             self.ship()
 
     def _follow(self) -> None:
-        """Relative paths mean what they mean to the caller now, not when the session was opened."""
+        """Move the worker to the caller's current directory, so that relative paths agree."""
         try:
-            folder = os.getcwdb()  # its name may be no text
+            folder = os.getcwdb()  # the name may not be valid text
         except OSError:
-            return  # it has been removed
+            return  # the directory has been removed
         if folder != self._folder:
             self._call("chdir", {"folder": way_into(folder)})
             self._folder = folder
 
     def ship(self) -> None:
-        """Send what the graph has and the worker has not."""
+        """Send the worker the part of the graph that it does not have yet."""
         self._follow()
         with self._ship_lock:
             difference = self._shipment.difference()
@@ -144,7 +144,7 @@ class WorkerLink(Link):
         return str(self._call("partial_setup", names)[0])
 
     def run_partial(self, session: Any, handle: Any, feeds: Any, fetches: Any) -> Any:
-        self.ship()  # TensorFlow finds out later that the handle is older than the op
+        self.ship()  # TensorFlow checks later whether the handle is older than an op
         resources, sent = _without_resources(list(feeds.values()))
         facts, results = self._call(
             "partial_run",
@@ -164,7 +164,7 @@ class WorkerLink(Link):
     ) -> Any:
         if feed_list is not None or not accept_options:
             return tf_session.BaseSession.make_callable(session, fetches, feed_list, accept_options)
-        # TensorFlow's own would hand out C buffers that only a C session can fill.
+        # TensorFlow's own callable would pass C buffers that only a C session can fill.
         self.ship()
         tf_session._FetchHandler(self.graph, fetches, {})
 
@@ -181,19 +181,19 @@ class WorkerLink(Link):
         return [tf_session._DeviceAttributes(*device) for device in session._do_call(self._devices)]
 
     def new_callable(self, options: bytes) -> int:
-        """The number of a new callable in the worker."""
+        """Make a callable in the worker, and return its number."""
         while self._dead_callables:
             self._call("release_callable", {"number": self._dead_callables.pop()})
         return int(self._call("make_callable", {"options": options})[0])
 
     def forget_callable(self, number: int) -> None:
-        """It is released with the next one that is made; this may run inside the collector."""
+        """Queue a callable for release by the next `new_callable`; safe inside the collector."""
         self._dead_callables.append(number)
 
     def call_callable(
         self, number: int, arrays: list[np.ndarray], metadata: bool
     ) -> tuple[bytes, list[Any]]:
-        """Run a callable."""
+        """Run a callable; return its metadata and its results."""
         facts, results = self._call(
             "call_callable",
             {"number": number, "metadata": metadata},
@@ -212,11 +212,11 @@ class WorkerLink(Link):
             with self.stay.taking_part("cancel"):
                 self.stay.backend.call("cancel", {}, deadline=deadline)  # type: ignore[union-attr]
         except Exception:
-            pass  # it is ending, has died or hangs, and the end of the stay ends what runs
+            pass  # the worker is ending, has died or hangs: the end of the stay ends its steps
 
 
 def sendable(value: Any) -> np.ndarray:
-    """The array, once it is sure that it can cross; else what TensorFlow says about it."""
+    """Return the value as an array that can be sent, or raise TensorFlow's error for it."""
     array: np.ndarray = np.asarray(value)
     if array.dtype.kind == "O":
         for item in array.reshape(-1).tolist():
@@ -228,7 +228,7 @@ def sendable(value: Any) -> np.ndarray:
 
 
 def _without_resources(arrays: Sequence[Any]) -> tuple[list[int], list[np.ndarray]]:
-    """Which of them are handles of resources, and all of them as something that can cross."""
+    """Return the positions of resource handles, and all arrays in a form that can be sent."""
     checked = [sendable(array) for array in arrays]
     resources = [i for i, array in enumerate(checked) if is_handle(array)]
     for i in resources:
@@ -244,9 +244,9 @@ def _received(results: Sequence[np.ndarray], resources: list[int]) -> list[Any]:
 
 
 class RemoteCallable:
-    """One of TensorFlow's callables from `CallableOptions`, kept in the worker.
+    """A TensorFlow callable made from `CallableOptions` and kept in the worker.
 
-    It runs one prepared step; the arguments are its feeds in order.
+    Calling it runs one prepared step; the arguments are the feeds in order.
     """
 
     def __init__(self, link: WorkerLink, options: Any) -> None:

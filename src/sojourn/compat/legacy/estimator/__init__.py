@@ -1,9 +1,9 @@
-"""`tf.estimator`, which TensorFlow no longer carries, for the programs that were written for it.
+"""`tf.estimator`, which TensorFlow no longer contains, for programs that use it.
 
-`estimator` is the class, `runs` its sessions, `specs`, `config`, `inputs`, `warm_starts` and
-`export` what goes in and out; `schedules`, `exporters` and `stopping` train with evaluations in
-between; `heads`, `class_heads`, `logits`, `canned`, `combined` and `clusters` are the ready-made
-models; `tpu` and `keras_models` give estimators from other shapes of program.
+`estimator` has the class and `runs` its sessions. `specs`, `config`, `inputs`, `warm_starts` and
+`export` have its inputs and outputs; `schedules`, `exporters` and `stopping` train with
+evaluations in between; `heads`, `class_heads`, `logits`, `canned`, `combined` and `clusters` are
+the ready-made models; `tpu` and `keras_models` make estimators for TPU and Keras programs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HOOKS = """
 
 
 def namespace() -> Namespace:
-    """What `tf.estimator` is."""
+    """Return the module `tf.estimator`."""
     return Namespace(
         "tensorflow.estimator",
         (),
@@ -93,7 +93,7 @@ def dnn_logit_fn_builder(
     input_layer_partitioner: Any = None,
     batch_norm: bool = False,
 ) -> Any:
-    """A function that makes the logits of dense layers."""
+    """Return a function that makes the logits of dense layers."""
     named = (hidden_units, units)
     return lambda features, mode: logits.dnn(
         features, feature_columns, *named, mode, activation_fn, dropout, batch_norm
@@ -101,12 +101,12 @@ def dnn_logit_fn_builder(
 
 
 def linear_logit_fn_builder(units: int, feature_columns: Any, sparse_combiner: str = "sum") -> Any:
-    """A function that makes the logits of a linear model."""
+    """Return a function that makes the logits of a linear model."""
     return lambda features: logits.linear(features, feature_columns, units, sparse_combiner)
 
 
 def call_logit_fn(logit_fn: Any, features: Any, mode: str, params: Any, config: Any) -> Any:
-    """The logits; the function is given what it has arguments for."""
+    """Return the logits; the function receives only those values for which it has arguments."""
     return inputs.call(logit_fn, features=features, mode=mode, params=params, config=config)
 
 
@@ -130,7 +130,7 @@ def _parse_spec(default: Any) -> Any:
 
 
 def add_metrics(given: Any, metric_fn: Any) -> Any:
-    """An estimator that evaluates with the metrics of `metric_fn` too."""
+    """Return an estimator that also evaluates with the metrics of `metric_fn`."""
     from tensorflow.python.util import function_utils
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The ready-made estimators: linear, deep, both together, and the baseline."""
+"""The ready-made linear and deep estimators. `combined` has the combined ones and the baseline."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ _DNN_RATE, _LINEAR_RATE = 0.05, 0.2
 
 
 def step(optimizer: Any) -> Callable[[Any], Any]:
-    """The train op of an optimizer, which counts the global step."""
+    """Return a function from a loss to the train op, which also counts the global step."""
     return lambda loss: optimizer.minimize(loss, tf.train.get_global_step())
 
 
 class Canned(Estimator):
-    """What the ready-made estimators have in common."""
+    """The common part of the ready-made estimators."""
 
     def _optimizer(self, given: Any, rate: float) -> Any:
-        """What trains a part; those of contrib.learn clip its gradients."""
+        """Return the optimizer of a part; contrib.learn overrides this to clip gradients."""
         return logits.optimizer(given, rate)
 
 
 def of_classes(base: Any, doc: str, places: str) -> Any:
-    """A kind of `base` with the head of classes. `places` are its arguments, with {} for those."""
+    """Return a subclass of `base` with a head of classes.
+
+    `places` lists its arguments; {} in it stands for the arguments of the head.
+    """
 
     def head(named: dict[str, Any]) -> Any:
         count, weights = named.pop("n_classes", 2), named.pop("weight_column", None)
@@ -42,7 +45,7 @@ def of_classes(base: Any, doc: str, places: str) -> Any:
 
 
 def of_numbers(base: Any, doc: str, places: str) -> Any:
-    """A kind of `base` with the head of numbers. `places` are as for the classes."""
+    """Return a subclass of `base` with a regression head; `places` is as in `of_classes`."""
 
     def head(named: dict[str, Any]) -> Any:
         width, weights = named.pop("label_dimension", 1), named.pop("weight_column", None)
@@ -66,7 +69,7 @@ def _with_head(
 
 
 class LinearEstimator(Canned):
-    """A linear model under any head."""
+    """A linear model with any head."""
 
     def __init__(
         self,
@@ -99,7 +102,7 @@ LinearRegressor = of_numbers(LinearEstimator, "A linear model of numbers.", _LIN
 
 
 class DNNEstimator(Canned):
-    """Dense layers under any head."""
+    """Dense layers with any head."""
 
     def __init__(
         self,

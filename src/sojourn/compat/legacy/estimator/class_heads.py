@@ -1,4 +1,4 @@
-"""The heads of classes: one of many, yes or no, and any number at once."""
+"""The heads of classifiers: one of many classes, one of two, or any number of classes at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sojourn.compat.legacy.estimator.heads import MEAN, Head, for_metric, the_on
 
 
 class _Classes(Head):
-    """Classes by number, or by name where there is a vocabulary."""
+    """A head whose classes have numbers, or names if a vocabulary is given."""
 
     _count: int
 
@@ -58,7 +58,7 @@ class _Classes(Head):
         return table.lookup(ids)
 
     def _chosen(self, logits: Any) -> dict[str, Any]:
-        """The likeliest class of each row of logits, and all classes."""
+        """Return the most likely class for each row of logits, and all classes."""
         probabilities = tf.nn.softmax(logits, name="probabilities")
         ids = tf.expand_dims(tf.argmax(logits, axis=-1), -1)
         every = tf.tile(tf.expand_dims(tf.range(self._count), 0), [tf.shape(logits)[0], 1])
@@ -77,7 +77,7 @@ class _Classes(Head):
 
 
 class MultiClassHead(_Classes):
-    """One of several classes, by the softmax cross entropy."""
+    """The head for one of several classes, with the softmax cross entropy as loss."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class MultiClassHead(_Classes):
 
 
 class BinaryClassHead(_Classes):
-    """Yes or no, by the sigmoid cross entropy."""
+    """The head for one of two classes, with the sigmoid cross entropy as loss."""
 
     logits_dimension = 1
     _count = 2
@@ -146,7 +146,7 @@ class BinaryClassHead(_Classes):
         logistic, ids = predictions["logistic"], predictions["class_ids"]
         weights = for_metric(weights)
         mean = tf.metrics.mean(labels, weights=weights)
-        # What always guessing the more frequent class would get right.
+        # The accuracy of always predicting the more frequent class.
         baseline = tf.maximum(mean[0], 1 - mean[0])
         metrics = {
             "average_loss": tf.metrics.mean(each, weights=weights),
@@ -172,7 +172,10 @@ class BinaryClassHead(_Classes):
 
 
 class MultiLabelHead(Head):
-    """Any number of classes at once, each by its own sigmoid. Labels are ids or rows of 0 and 1."""
+    """The head for any number of classes at once, with a sigmoid for each.
+
+    Labels are ids or rows of 0 and 1.
+    """
 
     def __init__(
         self,
@@ -224,7 +227,7 @@ class MultiLabelHead(Head):
 def for_classes(
     n_classes: int, weight_column: Any, label_vocabulary: Any, loss_reduction: str
 ) -> Head:
-    """The head of a classifier with that many classes."""
+    """Return the head of a classifier with `n_classes` classes."""
     if n_classes == 2:
         return BinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
     return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)

@@ -1,4 +1,4 @@
-"""`tf.estimator.experimental.KMeans`: clusters, over the ops that TensorFlow still has for them."""
+"""`tf.estimator.experimental.KMeans`: clustering with the ops that TensorFlow still has for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sojourn.compat.legacy.estimator.specs import EstimatorSpec
 
 
 class KMeans(Estimator):
-    """The centers of clusters, by Lloyd's algorithm on batches or on the whole input."""
+    """Finds the centers of clusters by Lloyd's algorithm, on batches or on the whole input."""
 
     SQUARED_EUCLIDEAN_DISTANCE = clustering_ops.SQUARED_EUCLIDEAN_DISTANCE
     COSINE_DISTANCE = clustering_ops.COSINE_DISTANCE
@@ -74,7 +74,8 @@ class KMeans(Estimator):
                     self.CLUSTER_INDEX: nearest,
                     "serving_default": nearest,
                 },
-                # Before the first checkpoint: an input of one batch may end with the choice.
+                # A chief hook, because it runs before the first checkpoint: the choice of centers
+                # may use up an input of one batch.
                 training_chief_hooks=[_ChooseCenters(choose, is_initialized)],
                 training_hooks=hooks,
             )
@@ -82,31 +83,31 @@ class KMeans(Estimator):
         super().__init__(model_fn, model_dir, config)
 
     def predict_cluster_index(self, input_fn: Any) -> Iterator[Any]:
-        """The number of the nearest center, for each point."""
+        """Yield the number of the nearest center for each point."""
         for prediction in self.predict(input_fn, [self.CLUSTER_INDEX]):
             yield prediction[self.CLUSTER_INDEX]
 
     def transform(self, input_fn: Any) -> Iterator[Any]:
-        """The distances to all centers, for each point."""
+        """Yield the distances to all centers for each point."""
         for prediction in self.predict(input_fn, [self.ALL_DISTANCES]):
             distances = prediction[self.ALL_DISTANCES]
             yield distances
 
     def score(self, input_fn: Any) -> Any:
-        """The sum of the squared distances to the nearest centers."""
+        """Return the sum of the squared distances to the nearest centers."""
         return self.evaluate(input_fn, steps=1)[self.SCORE]
 
     def cluster_centers(self) -> Any:
-        """The centers."""
+        """Return the centers."""
         return self.get_variable_value(self.CLUSTER_CENTERS_VAR_NAME)
 
     def clusters(self) -> Any:
-        """`cluster_centers` under its first name."""
+        """Return the centers: the original name of `cluster_centers`."""
         return self.cluster_centers()
 
 
 class _ChooseCenters(tf.train.SessionRunHook):  # type: ignore[misc]
-    """Takes batches until there are as many centers as were asked for."""
+    """Takes batches until the requested number of centers exists."""
 
     def __init__(self, choose: Any, is_initialized: Any) -> None:
         self._choose, self._is_initialized = choose, is_initialized
@@ -134,7 +135,7 @@ class _StopWhenSettled(tf.train.SessionRunHook):  # type: ignore[misc]
 
 
 def _points(features: Any, columns: Any) -> Any:
-    """The points as one matrix."""
+    """Return the points as one matrix."""
     if columns is not None:
         return tf.feature_column.input_layer(features, columns)
     if isinstance(features, dict):

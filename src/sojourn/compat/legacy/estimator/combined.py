@@ -1,4 +1,4 @@
-"""The estimators that join a linear and a deep part ("wide and deep"), and the baseline."""
+"""The estimators that combine a linear and a deep part ("wide and deep"), and the baseline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sojourn.compat.legacy.estimator.estimator import Estimator
 class DNNLinearCombinedEstimator(Canned):
     """A linear part and dense layers whose logits are added, each with its own optimizer."""
 
-    # Unlike those of the linear and the deep estimator alone.
+    # The default learning rates differ from those of the linear and the deep estimator.
     _dnn_rate, _linear_rate = 0.001, 0.005
 
     def __init__(
@@ -99,7 +99,7 @@ DNNLinearCombinedRegressor = of_numbers(
 
 
 class BaselineEstimator(Estimator):
-    """Learns one number a class or label, and looks at no feature."""
+    """Learns one number per class or label, without using any feature."""
 
     def __init__(
         self, head: Any, model_dir: Any = None, optimizer: Any = "Ftrl", config: Any = None

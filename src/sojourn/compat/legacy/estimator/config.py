@@ -16,7 +16,7 @@ _SAVE_SECONDS = 600
 
 
 class RunConfig:
-    """The settings of an estimator's runs. One process does all the work here: it is the chief."""
+    """The settings of an estimator's runs. One process does all the work, so it is the chief."""
 
     save_checkpoints_steps: int | None
     save_checkpoints_secs: int | None
@@ -64,12 +64,12 @@ class RunConfig:
         self.service = None
 
     def replace(self, **changes: Any) -> Any:
-        """A copy with those settings."""
+        """Return a copy with these settings changed."""
         unknown = changes.keys() - set(_REPLACEABLE)
         if unknown:
             raise ValueError(f"Replacing {', '.join(sorted(unknown))} is not supported.")
         changed = copy.copy(self)
-        # Saving by steps and saving by seconds exclude each other: the new one is meant.
+        # Saving by steps and saving by seconds exclude each other: the new setting wins.
         steps, seconds = "save_checkpoints_steps", "save_checkpoints_secs"
         for new, other in ((steps, seconds), (seconds, steps)):
             if changes.get(new) is not None and other not in changes:
@@ -99,7 +99,7 @@ def _model_dir(given: Any, of_the_cluster: Any) -> str | None:
 
 
 def default_session_config() -> Any:
-    """Soft placement and one pass of the graph optimizer, as estimators always ran."""
+    """Return soft placement and one graph optimizer pass, the defaults of all estimators."""
     rewrite = RewriterConfig(meta_optimizer_iterations=RewriterConfig.ONE)
     options = tf.GraphOptions(rewrite_options=rewrite)
     return tf.ConfigProto(allow_soft_placement=True, graph_options=options)

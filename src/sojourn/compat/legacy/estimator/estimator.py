@@ -1,7 +1,7 @@
 """`Estimator`: a model function with a folder for its checkpoints.
 
-Each call of `train`, `evaluate` or `predict` builds a graph of its own and opens one monitored
-session on it, which ends with the call.
+Each call of `train`, `evaluate` or `predict` builds a new graph and opens one monitored session
+on it, which ends with the call.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class Estimator:
 
     @property
     def model_dir(self) -> str:
-        """The folder of its checkpoints and summaries."""
+        """The folder of the checkpoints and summaries."""
         return self._model_dir
 
     @property
     def config(self) -> Any:
-        """A copy of its settings."""
+        """A copy of the settings."""
         return copy.copy(self._config)
 
     @property
     def params(self) -> Any:
-        """A copy of what the model function gets as `params`."""
+        """A copy of the `params` that the model function receives."""
         return copy.deepcopy(self._params)
 
     @property
@@ -67,19 +67,19 @@ class Estimator:
         return bound
 
     def latest_checkpoint(self) -> str | None:
-        """The newest checkpoint in `model_dir`."""
+        """Return the newest checkpoint in `model_dir`."""
         return tf.train.latest_checkpoint(self._model_dir)  # type: ignore[no-any-return]
 
     def get_variable_names(self) -> list[str]:
-        """The names of the variables in the newest checkpoint."""
+        """Return the names of the variables in the newest checkpoint."""
         return [name for name, _ in tf.train.list_variables(self._checkpoint())]
 
     def get_variable_value(self, name: str) -> Any:
-        """The value of a variable in the newest checkpoint."""
+        """Return the value of a variable in the newest checkpoint."""
         return tf.train.load_variable(self._checkpoint(), name)
 
     def eval_dir(self, name: str | None = None) -> str:
-        """The folder of the summaries of evaluations."""
+        """Return the folder of the summaries of evaluations."""
         return os.path.join(self._model_dir, f"eval_{name}" if name else "eval")
 
     def train(
@@ -114,7 +114,7 @@ class Estimator:
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
-        """The metrics over `steps` batches (all by default), with `loss` and `global_step`."""
+        """Return the metrics over `steps` batches or all, with `loss` and `global_step`."""
         if steps is not None and steps <= 0:
             raise ValueError(f"Must specify steps > 0, given: {steps}")
         path = checkpoint_path or self.latest_checkpoint()
@@ -130,7 +130,7 @@ class Estimator:
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
-        """The predictions, one example at a time or a batch at a time, until the input ends."""
+        """Yield the predictions by example or by batch, until the input ends."""
         path = checkpoint_path or self.latest_checkpoint()
         if path is None:
             self._say_untrained("predict")
@@ -147,7 +147,7 @@ class Estimator:
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
     ) -> bytes:
-        """Write the trained model as a SavedModel; returns its folder, as bytes."""
+        """Write the trained model as a SavedModel; return its folder, as bytes."""
         receivers = {experimental_mode: serving_input_receiver_fn}
         return self.experimental_export_all_saved_models(
             export_dir_base, receivers, assets_extra, as_text, checkpoint_path
@@ -162,7 +162,7 @@ class Estimator:
         checkpoint_path: str | None = None,
         strip_default_attrs: bool = False,
     ) -> bytes:
-        """`export_saved_model` under its first name."""
+        """Call `export_saved_model`, whose original name this is."""
         return self.export_saved_model(
             export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
         )
@@ -175,7 +175,7 @@ class Estimator:
         as_text: bool = False,
         checkpoint_path: str | None = None,
     ) -> bytes:
-        """Write one SavedModel with a graph for each mode of the map."""
+        """Write one SavedModel with a graph for each mode in the map."""
         path = (
             checkpoint_path or self.latest_checkpoint() or warm_starts.checkpoint(self._warm_start)
         )
@@ -185,7 +185,7 @@ class Estimator:
             self, export_dir_base, input_receiver_fn_map, assets_extra, as_text, path
         )
 
-    # What the runs, and estimators of other kinds, build on.
+    # Used by the runs, and by other kinds of estimators.
 
     def _call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
         return inputs.call(input_fn, mode=mode, params=self.params, config=self.config)
@@ -227,7 +227,7 @@ class Estimator:
 
 
 def _config(config: Any, model_dir: Any) -> Any:
-    """The settings of an estimator in `model_dir`; a folder of its own where none is named."""
+    """Return settings with `model_dir`, which is a new temporary folder if none is named."""
     if config is None:
         config = RunConfig()
     elif not isinstance(config, RunConfig):

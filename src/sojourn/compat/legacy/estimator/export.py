@@ -1,4 +1,4 @@
-"""`tf.estimator.export`: what a served model receives, and writing it as a SavedModel."""
+"""`tf.estimator.export`: the inputs of a served model, and writing the model as a SavedModel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Receiver(NamedTuple):
 
 
 class ServingInputReceiver(_Receiver):
-    """The placeholders that a request fills, and the features that the model gets from them."""
+    """The placeholders that a request fills, and the model's features made from them."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class ServingInputReceiver(_Receiver):
 
 
 class TensorServingInputReceiver(_Receiver):
-    """The same for a model whose features are one tensor."""
+    """The `ServingInputReceiver` of a model whose features are one tensor."""
 
     __slots__ = ()
 
@@ -52,7 +52,7 @@ class TensorServingInputReceiver(_Receiver):
 
 
 class SupervisedInputReceiver(NamedTuple):
-    """Features and labels, for a graph that is exported to train or evaluate."""
+    """Features and labels for a graph that is exported for training or evaluation."""
 
     features: Any
     labels: Any
@@ -63,7 +63,7 @@ class SupervisedInputReceiver(NamedTuple):
 def build_parsing_serving_input_receiver_fn(
     feature_spec: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """A receiver of serialized `tf.train.Example` protos."""
+    """Return a function that makes a receiver of serialized `tf.train.Example` protos."""
 
     def receive() -> ServingInputReceiver:
         examples = tf.placeholder(tf.string, [default_batch_size], name="input_example_tensor")
@@ -76,7 +76,7 @@ def build_parsing_serving_input_receiver_fn(
 def build_raw_serving_input_receiver_fn(
     features: Any, default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """A receiver of tensors like those of `features`, with any number of rows."""
+    """Return a function that makes a receiver of tensors like `features`, with any batch size."""
 
     def receive() -> ServingInputReceiver:
         holders = {}
@@ -94,7 +94,7 @@ def build_raw_serving_input_receiver_fn(
 def build_supervised_input_receiver_fn_from_input_fn(
     input_fn: Callable[..., Any], **arguments: Any
 ) -> Callable[[], SupervisedInputReceiver]:
-    """A receiver of tensors like those that `input_fn` gives."""
+    """Return a function that makes a receiver of tensors like those that `input_fn` returns."""
     from sojourn.compat.legacy.estimator import inputs
 
     with tf.Graph().as_default():
@@ -126,7 +126,7 @@ def write(
     as_text: bool,
     checkpoint: str,
 ) -> bytes:
-    """Write into a folder beside the final one, which appears when everything is there."""
+    """Write into a temporary folder, and rename it when it is complete; return its final name."""
     final = model_utils.get_timestamped_export_dir(base)
     beside = model_utils.get_temp_export_dir(final)
     builder = tf.saved_model.Builder(beside)
@@ -175,7 +175,7 @@ def _add_graph(
             "main_op": start,
             "strip_default_attrs": True,
         }
-        # The class behind every session of this run, isolated or not.
+        # The class of all sessions of this run, isolated or not.
         with session_manager.session.Session(config=estimator._session_config) as session:
             saver = spec.scaffold.saver or tf.train.Saver(sharded=True)
             saver.restore(session, checkpoint)

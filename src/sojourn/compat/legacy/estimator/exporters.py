@@ -1,4 +1,4 @@
-"""Exporters: which of a training's models are written as SavedModels, and which are kept."""
+"""Exporters, which decide which of a training's models to write as SavedModels and to keep."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import tensorflow.compat.v1 as tf
 
 
 class Exporter(abc.ABC):
-    """Exports models during `train_and_evaluate`. Programs may bring their own."""
+    """Exports models during `train_and_evaluate`. Programs may define their own exporters."""
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """The folder under ``export`` that it writes to."""
+        """The name of the exporter's folder under ``export``."""
 
     @abc.abstractmethod
     def export(
@@ -29,7 +29,7 @@ class Exporter(abc.ABC):
         eval_result: Any,
         is_the_final_export: bool,
     ) -> Any:
-        """Export, or decide not to; returns the folder or None."""
+        """Export or skip the model; return the folder or None."""
 
 
 class _Exports(Exporter):
@@ -75,7 +75,7 @@ class _Exports(Exporter):
 
 
 class LatestExporter(_Exports):
-    """Exports at each evaluation, and keeps the newest."""
+    """Exports at each evaluation, and keeps the newest exports."""
 
 
 class FinalExporter(_Exports):
@@ -94,7 +94,7 @@ def _has_smaller_loss(best_eval_result: Any, current_eval_result: Any) -> bool:
 
 
 class BestExporter(_Exports):
-    """Exports a model that is better than every one before it."""
+    """Exports a model that is better than all previous ones."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class BestExporter(_Exports):
 
     def _is_wanted(self, estimator: Any, eval_result: Any, is_final: bool) -> bool:
         if self._event_file_pattern and not self._has_looked_back:
-            # A training that continues also has the evaluations before this one to beat.
+            # In a continued training, the model also has to beat the earlier evaluations.
             pattern = os.path.join(estimator.model_dir, self._event_file_pattern)
             self._best = self._best_of_events(pattern, eval_result.get("global_step", math.inf))
             self._has_looked_back = True
@@ -129,7 +129,7 @@ class BestExporter(_Exports):
         for path in glob.glob(pattern):
             for event in tf.train.summary_iterator(path):
                 if event.step >= step:
-                    continue  # it is this very evaluation, or of a model that is no more
+                    continue  # it belongs to this evaluation, or to a model that was discarded
                 values = event.summary.value
                 found = {v.tag: v.simple_value for v in values if v.HasField("simple_value")}
                 if found and (best is None or self._compare_fn(best, found)):

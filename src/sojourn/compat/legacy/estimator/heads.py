@@ -1,4 +1,4 @@
-"""Heads: from logits to predictions, a loss, metrics and exports. Here those of numbers."""
+"""Heads turn logits into predictions, a loss, metrics and exports. This has the regression head."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sojourn.compat.legacy.estimator.specs import EstimatorSpec, ModeKeys
 
 SUM, MEAN = tf.losses.Reduction.SUM, tf.losses.Reduction.SUM_OVER_BATCH_SIZE
 DEFAULT = "serving_default"
-# The same by the names of `tf.keras.losses.Reduction`.
+# The same reductions by their names in `tf.keras.losses.Reduction`.
 _KERAS_REDUCTIONS = {"sum": SUM, "sum_over_batch_size": MEAN, "auto": MEAN}
 
 
 class Head(abc.ABC):
-    """What every head does; the kinds below say what their logits mean."""
+    """The common part of all heads; the subclasses define the meaning of their logits."""
 
     logits_dimension: int
 
@@ -34,7 +34,7 @@ class Head(abc.ABC):
         self._loss_fn, self.name = loss_fn, name
 
     def create_loss(self, features: Any, mode: str, logits: Any, labels: Any) -> Any:
-        """The loss over the batch."""
+        """Return the loss over the batch."""
         labels = self._numbers(labels)
         weights = self._weights(features)
         return self._reduced(self._losses(labels, logits), weights)
@@ -51,8 +51,8 @@ class Head(abc.ABC):
         update_ops: Any = None,
         regularization_losses: Any = None,
     ) -> EstimatorSpec:
-        """The spec for that mode."""
-        # Programs log the loss by the names of the ops in this scope.
+        """Return the spec for `mode`."""
+        # Programs log the loss by op names in this scope.
         with tf.name_scope(self.name or "head"):
             logits = two_dimensional(tf.convert_to_tensor(logits), self.logits_dimension)
             with tf.name_scope("predictions"):
@@ -81,29 +81,29 @@ class Head(abc.ABC):
 
     @abc.abstractmethod
     def predictions(self, logits: Any, keys: Any = None) -> dict[str, Any]:
-        """What a prediction holds."""
+        """Return the tensors of a prediction."""
 
     @abc.abstractmethod
     def _numbers(self, labels: Any) -> Any:
-        """The labels as the loss takes them."""
+        """Return the labels in the form that the loss needs."""
 
     def _losses(self, labels: Any, logits: Any) -> Any:
-        """The loss of each example."""
+        """Return the loss of each example."""
         if self._loss_fn is not None:
             return self._loss_fn(labels=labels, logits=logits)
         return self._default_losses(labels, logits)
 
     @abc.abstractmethod
     def _default_losses(self, labels: Any, logits: Any) -> Any:
-        """The same without a function of the program's."""
+        """Return the loss of each example if the program gives no loss function."""
 
     @abc.abstractmethod
     def _metrics(self, labels: Any, predictions: Any, weights: Any, each: Any) -> dict[str, Any]:
-        """What an evaluation shows."""
+        """Return the metrics of an evaluation."""
 
     @abc.abstractmethod
     def _export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
-        """What a served model gives."""
+        """Return the outputs of a served model."""
 
     def _served(self, kind: str, main: Any, predictions: dict[str, Any]) -> dict[str, Any]:
         return {DEFAULT: main, kind: main, "predict": export.PredictOutput(predictions)}
@@ -123,7 +123,7 @@ class Head(abc.ABC):
 
 
 class RegressionHead(Head):
-    """Numbers, by the squared error."""
+    """The head for numbers, with the squared error as loss."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class RegressionHead(Head):
 
 
 def the_one(labels: Any) -> Any:
-    """Labels, or the only entry of a dict of them."""
+    """Return the labels, or the only entry if they are a dict."""
     if labels is None:
         raise ValueError("You must provide a labels Tensor. Given: None.")
     if isinstance(labels, dict):
@@ -183,7 +183,7 @@ def two_dimensional(tensor: Any, width: int) -> Any:
 
 
 def for_metric(weights: Any) -> Any:
-    """Weights for a metric, which takes none rather than a number."""
+    """Return the weights for a metric, which needs None instead of a plain number."""
     return None if isinstance(weights, float) else weights
 
 

@@ -1,5 +1,8 @@
-"""Where an estimator's features and labels come from: the program's input function, and the two
-functions that make one from arrays (`tf.estimator.inputs`)."""
+"""The sources of an estimator's features and labels.
+
+These are the program's own input function, and the two functions that make an input function from
+arrays (`tf.estimator.inputs`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ InputFn = Callable[..., Any]
 
 
 class _StartsDataset(tf.train.SessionRunHook):  # type: ignore[misc]
-    """Points the iterator at the start of its dataset when the session has been created."""
+    """Initializes the dataset's iterator when the session has been created."""
 
     def __init__(self, initializer: Any) -> None:
         self._initializer = initializer
@@ -25,7 +28,7 @@ class _StartsDataset(tf.train.SessionRunHook):  # type: ignore[misc]
 
 
 def call(input_fn: InputFn, **offered: Any) -> Any:
-    """The input function's result; it is given those of `offered` that it has arguments for."""
+    """Call the input function with those values of `offered` for which it has arguments."""
     if isinstance(input_fn, DatasetV2) or not callable(input_fn):
         raise TypeError(f"input_fn must be a function, not {input_fn!r}")
     wanted = function_utils.fn_args(input_fn)
@@ -33,9 +36,9 @@ def call(input_fn: InputFn, **offered: Any) -> Any:
 
 
 def features_and_labels(result: Any, labelled: bool = True) -> tuple[Any, Any, list[Any]]:
-    """What an input function returned, as features, labels, and the hooks that they need.
+    """Split the result of an input function into features, labels, and the hooks they need.
 
-    To predict no labels are needed: then the features come first, whatever else is there.
+    A prediction needs no labels: then only the first part of the result, the features, is used.
     """
     hooks: list[Any] = []
     if isinstance(result, DatasetV2):
@@ -63,7 +66,7 @@ def numpy_input_fn(
     queue_capacity: int = 1000,
     num_threads: int = 1,
 ) -> InputFn:
-    """An input function that feeds arrays: a dict of them, or one alone."""
+    """Return an input function that feeds one array or a dict of arrays."""
     _require_shuffle(shuffle)
     features = dict(x) if isinstance(x, Mapping) else {"": np.asarray(x)}
     targets = None if y is None else dict(y) if isinstance(y, Mapping) else {"": np.asarray(y)}
@@ -89,7 +92,7 @@ def pandas_input_fn(
     num_threads: int = 1,
     target_column: str = "target",
 ) -> InputFn:
-    """An input function that feeds the columns of a DataFrame, and a Series of labels."""
+    """Return an input function that feeds the columns of a DataFrame, and a Series of labels."""
     _require_shuffle(shuffle)
     if y is not None and not np.array_equal(x.index, y.index):
         raise ValueError("Index for x and y are mismatched.")
@@ -131,7 +134,10 @@ def _batches(
     num_epochs: int | None,
     shuffle: bool | None,
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Tensors that are the next batch at each step. The arrays stay here: a step takes its rows."""
+    """Return tensors that give the next batch at each step.
+
+    The arrays do not enter the graph: each step takes its rows from this process.
+    """
     arrays = [*features.values(), *(targets or {}).values()]
     sizes = {len(array) for array in arrays}
     if len(sizes) != 1:

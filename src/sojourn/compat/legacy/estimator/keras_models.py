@@ -23,7 +23,7 @@ def model_to_estimator(
     checkpoint_format: str = "saver",
     **rest: Any,
 ) -> Estimator:
-    """An estimator of the model, which starts from the weights that the model has now."""
+    """Return an estimator that trains the model from its current weights."""
     if (keras_model is None) == (keras_model_path is None):
         raise ValueError("Exactly one of keras_model and keras_model_path must be given.")
     if keras_model is None:
@@ -32,7 +32,7 @@ def model_to_estimator(
         raise ValueError("The given keras model has not been compiled yet.")
 
     def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
-        # Before the layers are called: they ask for it then.
+        # Set before the layers are called, because they read it then.
         backend.deprecated_internal_set_learning_phase(int(mode == ModeKeys.TRAIN))
         model = models.clone_and_build_model(
             keras_model,
@@ -61,7 +61,7 @@ def model_to_estimator(
 
 
 def _by_name(given: Any, names: list[str]) -> Any:
-    """Tensors in the order of the model's inputs or outputs."""
+    """Return the tensors in the order of the model's inputs or outputs."""
     if not isinstance(given, dict):
         return given
     if len(names) == 1 and len(given) == 1:
@@ -81,14 +81,14 @@ def _metrics(model: Any) -> dict[str, Any]:
 
 
 def _start_from(estimator: Estimator, model: Any) -> None:
-    """Let what comes before a training, and the first one, use the model's weights, from a file."""
+    """Save the model's weights, which the first training and anything before it start from."""
     if estimator.latest_checkpoint() is not None or not model.weights:
         return
     with model.weights[0].graph.as_default():
         folder = os.path.join(estimator.model_dir, "keras")
         tf.gfile.MakeDirs(folder)
         path = os.path.join(folder, "keras_model.ckpt")
-        # With a global step, which a model that is exported from it has too.
+        # With a global step, because a model that is exported from this file needs one.
         tensors = {weight.op.name: weight.read_value() for weight in model.weights}
         tensors[tf.GraphKeys.GLOBAL_STEP] = tf.constant(0, tf.int64)
         save = tf.raw_ops.SaveV2(

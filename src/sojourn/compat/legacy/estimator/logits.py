@@ -22,7 +22,7 @@ _OPTIMIZERS = {
 
 
 def optimizer(given: Any, rate: float) -> Any:
-    """An optimizer from its name, from a function that makes one, or as it is."""
+    """Return the optimizer for a name or from a function that makes one, or the given one."""
     if isinstance(given, str):
         if given not in _OPTIMIZERS:
             raise ValueError(
@@ -36,12 +36,12 @@ def optimizer(given: Any, rate: float) -> Any:
 
 
 def linear_rate(columns: Iterable[Any] | None, most: float) -> float:
-    """The default learning rate of a linear model: smaller with more columns."""
+    """Return the default learning rate of a linear model: smaller with more columns."""
     return min(most, 1.0 / math.sqrt(len(list(columns or ())) or 1))
 
 
 def require_dict(features: Any) -> None:
-    """Feature columns pick their tensors by name."""
+    """Raise unless the features are a dict: feature columns find their tensors by name."""
     if not isinstance(features, dict):
         raise ValueError(
             f"features should be a dictionary of `Tensor`s. Given type: {type(features)}"
@@ -49,7 +49,7 @@ def require_dict(features: Any) -> None:
 
 
 def linear(features: Any, columns: Iterable[Any], units: int, combiner: str = "sum") -> Any:
-    """One weight a feature value, and a bias; variables under ``linear_model``."""
+    """Return logits with a weight per feature value and a bias; variables: ``linear_model``."""
     found: dict[Any, Any] = {}
     result = tf.feature_column.linear_model(
         features, columns, units=units, sparse_combiner=combiner, cols_to_vars=found
@@ -69,7 +69,7 @@ def dnn(
     dropout: float | None = None,
     batch_norm: bool = False,
 ) -> Any:
-    """Dense layers over the columns; variables under ``hiddenlayer_N`` and ``logits``."""
+    """Return logits of dense layers; variables: ``hiddenlayer_N`` and ``logits``."""
     training = mode == ModeKeys.TRAIN
     with tf.variable_scope("input_from_feature_columns"):
         net = tf.feature_column.input_layer(features, columns)

@@ -16,7 +16,7 @@ from sojourn.compat.legacy.estimator.specs import ModeKeys
 
 @contextlib.contextmanager
 def _graph(estimator: Any) -> Iterator[Any]:
-    """A graph of its own as the default one, with a global step."""
+    """Make a new graph with a global step the default graph."""
     with tf.Graph().as_default() as graph, graph.device(estimator._config.device_fn):
         tf.set_random_seed(estimator._config.tf_random_seed)
         tf.train.create_global_step(graph)
@@ -24,9 +24,9 @@ def _graph(estimator: Any) -> Iterator[Any]:
 
 
 def _build(estimator: Any, input_fn: Any, mode: str, path: str | None) -> tuple[Any, list[Any]]:
-    """The ops of the model over the input, and the hooks that the input needs.
+    """Build the model over the input; return its spec, and the hooks that the input needs.
 
-    Where no checkpoint will be restored, the model starts from that of its warm start.
+    If no checkpoint will be restored, the model starts from the checkpoint of its warm start.
     """
     result = estimator._call_input_fn(input_fn, mode)
     features, labels, hooks = inputs.features_and_labels(result, mode != ModeKeys.PREDICT)
@@ -37,7 +37,7 @@ def _build(estimator: Any, input_fn: Any, mode: str, path: str | None) -> tuple[
 
 
 def train(estimator: Any, input_fn: Any, hooks: list[Any], listeners: list[Any]) -> Any:
-    """Run the train op until a hook stops it or the input ends; the last loss."""
+    """Run the train op until a hook stops it or the input ends; return the last loss."""
     config = estimator._config
     with _graph(estimator):
         path = estimator.latest_checkpoint()
@@ -64,7 +64,7 @@ def train(estimator: Any, input_fn: Any, hooks: list[Any], listeners: list[Any])
             scaffold=spec.scaffold,
             hooks=hooks,
             chief_only_hooks=chief_hooks,
-            save_checkpoint_secs=0,  # the hook above saves
+            save_checkpoint_secs=0,  # a hook in `chief_hooks` saves
             save_summaries_steps=config.save_summary_steps,
             config=estimator._session_config,
             log_step_count_steps=config.log_step_count_steps,
@@ -88,7 +88,7 @@ def _summarize_loss(loss: Any) -> None:
 
 
 def _add_saver(scaffold: Any, config: Any) -> None:
-    """The saver that the settings ask for, unless the model brought one."""
+    """Add the saver that the settings describe, unless the model has its own."""
     if scaffold.saver is None and not tf.get_collection(tf.GraphKeys.SAVERS):
         saver = tf.train.Saver(
             sharded=True,
@@ -103,7 +103,7 @@ def _add_saver(scaffold: Any, config: Any) -> None:
 def _with_saver_hook(
     estimator: Any, spec: Any, hooks: list[Any], listeners: list[Any]
 ) -> list[Any]:
-    """The hooks of the chief: its own, and one that saves, unless the program has one already."""
+    """Return the chief's hooks, with one that saves unless the program already has one."""
     config, chief_hooks = estimator._config, list(spec.training_chief_hooks)
     saving = [h for h in [*hooks, *chief_hooks] if isinstance(h, tf.train.CheckpointSaverHook)]
     if saving:
@@ -134,7 +134,7 @@ def evaluate(
     path: str | None,
     name: str | None,
 ) -> dict[str, Any]:
-    """Update the metrics over the input, and read them."""
+    """Update the metrics over the input, and return them."""
     with _graph(estimator):
         spec, input_hooks = _build(estimator, input_fn, ModeKeys.EVAL, path)
         pairs = dict(spec.eval_metric_ops)
@@ -172,7 +172,7 @@ def _write_summary(folder: str, metrics: dict[str, Any]) -> None:
         if np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number):
             summary.value.add(tag=name, simple_value=float(value))
         elif isinstance(value, bytes):
-            # A summary op as a metric: images and histograms of the evaluation.
+            # The metric is a summary op, with images or histograms of the evaluation.
             inner = tf.Summary.FromString(value)
             for index, part in enumerate(inner.value):
                 part.tag = f"{name}/{index}"
@@ -190,7 +190,7 @@ def predict(
     path: str | None,
     single: bool,
 ) -> Iterator[Any]:
-    """The predictions. The program's own default graph is untouched between two of them."""
+    """Yield the predictions. Between two of them the program's default graph is unchanged."""
     with _graph(estimator) as graph:
         spec, input_hooks = _build(estimator, input_fn, ModeKeys.PREDICT, path)
         predictions = _chosen(spec.predictions, keys)

@@ -1,4 +1,4 @@
-"""`train_and_evaluate`: training with an evaluation, and exports, behind its checkpoints."""
+"""`train_and_evaluate`: training with evaluations and exports after its checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Training(NamedTuple):
 
 
 class TrainSpec(_Training):
-    """What to train on, and for how long."""
+    """The input, the length and the hooks of a training."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ class _Evaluation(NamedTuple):
 
 
 class EvalSpec(_Evaluation):
-    """What to evaluate on, how often, and which exports follow."""
+    """The input and the frequency of evaluations, and the exports after them."""
 
     __slots__ = ()
 
@@ -89,7 +89,7 @@ def _exporters(given: Any) -> tuple[Any, ...]:
 
 
 class _Evaluates(tf.train.CheckpointSaverListener):  # type: ignore[misc]
-    """Evaluates a new checkpoint, but no more often than the spec says, and always the last."""
+    """Evaluates new checkpoints at most as often as the spec allows, and always the last one."""
 
     def __init__(
         self, estimator: Any, spec: EvalSpec, max_steps: int | None, more: Mapping[str, Any]
@@ -108,7 +108,7 @@ class _Evaluates(tf.train.CheckpointSaverListener):  # type: ignore[misc]
 
     def after_save(self, session: Any, global_step_value: Any) -> None:
         if self._is_first:
-            # Saved before the first step: there is nothing new to evaluate.
+            # The checkpoint was saved before the first step: nothing in it is new.
             self._is_first = False
             self._timer.update_last_triggered_step(global_step_value)
         elif self._timer.should_trigger_for_step(global_step_value):
@@ -154,9 +154,9 @@ def train_and_evaluate(
     eval_spec: EvalSpec,
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Any:
-    """Train to the end with evaluations in between; the last metrics, and what was exported.
+    """Train to the end with evaluations in between; return the last metrics and the exports.
 
-    `more` is what else `evaluate` of this estimator is given.
+    `more` has further arguments for the estimator's `evaluate`.
     """
     if not isinstance(train_spec, TrainSpec):
         raise TypeError(f"`train_spec` must have type `tf.estimator.TrainSpec`: {train_spec}")

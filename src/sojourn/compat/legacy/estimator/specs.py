@@ -1,4 +1,4 @@
-"""What passes between an estimator and its model function: the mode, and the spec it returns."""
+"""The interface between an estimator and its model function: the mode and the returned spec."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorflow.python.saved_model import model_utils
 
 
 class ModeKeys:
-    """What a model function is called for."""
+    """The purposes of a call of a model function."""
 
     TRAIN, EVAL, PREDICT = "train", "eval", "infer"
 
@@ -87,7 +87,7 @@ def _scalar(loss: Any) -> Any:
 
 
 def metric_pairs(metrics: Any) -> dict[str, Any]:
-    """Each metric as its value and the op that updates it; Keras metrics hold the two apart."""
+    """Return each metric as its value and its update op, also for Keras metrics."""
     pairs = {}
     for name, metric in (metrics or {}).items():
         if hasattr(metric, "updates") and hasattr(metric, "result"):
@@ -103,7 +103,10 @@ def metric_pairs(metrics: Any) -> dict[str, Any]:
 
 
 def adopt_variables(metric: Any) -> None:
-    """Let the session initialise the variables of a Keras metric: Keras keeps them to itself."""
+    """Add a Keras metric's variables to the graph's collections, so that sessions initialise them.
+
+    Keras does not add them.
+    """
     for name in (tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES):
         known = {id(variable) for variable in tf.get_collection(name)}
         for variable in metric.variables:
@@ -120,5 +123,5 @@ def _hooks(hooks: Any) -> tuple[Any, ...]:
 
 
 def as_named(tensors: Any, default: str) -> dict[Any, Any]:
-    """A dict as it is; anything else under the name `default`."""
+    """Return a copy of a dict; put anything else into a dict under the name `default`."""
     return dict(tensors) if isinstance(tensors, Mapping) else {default: tensors}

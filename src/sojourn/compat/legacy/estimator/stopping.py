@@ -1,4 +1,4 @@
-"""Hooks that end a training early, by what its evaluations show."""
+"""Hooks that end a training early, depending on the results of its evaluations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sojourn.compat.legacy.oldnames import renaming
 
 
 class _Stops(tf.train.SessionRunHook):  # type: ignore[misc]
-    """Asks `should_stop` every so often, and ends the training when it says yes."""
+    """Calls `should_stop` at intervals, and ends the training when it returns true."""
 
     def __init__(
         self, should_stop: Callable[[], bool], seconds: float | None, steps: int | None
@@ -43,7 +43,7 @@ def make_early_stopping_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """A hook that ends the training once `should_stop_fn()` is true."""
+    """Return a hook that ends the training once `should_stop_fn()` is true."""
     if run_every_secs is not None and run_every_steps is not None:
         raise ValueError("Only one of `run_every_secs` and `run_every_steps` must be set.")
     return _Stops(should_stop_fn, run_every_secs, run_every_steps)
@@ -52,12 +52,12 @@ def make_early_stopping_hook(
 def make_stop_at_checkpoint_step_hook(
     estimator: Any, last_step: int, wait_after_file_check_secs: int = 30
 ) -> Any:
-    """A hook that ends the training at `last_step`: here one process does all the work."""
+    """Return a hook that ends the training at `last_step`: one process does all the work."""
     return tf.train.StopAtStepHook(last_step=last_step)
 
 
 def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
-    """The metrics of the evaluations whose summaries are in `eval_dir`, by global step."""
+    """Return the metrics of the evaluations with summaries in `eval_dir`, by global step."""
     found: dict[int, dict[str, float]] = {}
     for path in tf.gfile.Glob(os.path.join(eval_dir, "*tfevents*")):
         for event in tf.train.summary_iterator(path):
@@ -69,11 +69,11 @@ def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
     return dict(sorted(found.items()))
 
 
-Values = list[tuple[int, float]]  # of a metric, by global step
+Values = list[tuple[int, float]]  # global steps and the values of a metric at them
 
 
 def _hook(is_over: Callable[[Values, Any], bool], limit_name: str) -> Callable[..., Any]:
-    """A maker of hooks that stop once `is_over(values, limit)`."""
+    """Return a function that makes hooks which stop once `is_over(values, limit)` is true."""
 
     def make(
         estimator: Any,
@@ -104,7 +104,7 @@ def _has_passed(compare: Callable[[Any, Any], bool], values: Values, threshold: 
 
 
 def _is_stuck(is_better: Callable[[Any, Any], bool], values: Values, most_steps: Any) -> bool:
-    """Whether the metric has not got better for so many steps."""
+    """Whether the metric has not improved for `most_steps` steps."""
     best: float | None = None
     best_step = 0
     for step, value in values:
@@ -122,7 +122,7 @@ stop_if_no_decrease_hook = _hook(partial(_is_stuck, operator.lt), "max_steps_wit
 
 
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):  # type: ignore[misc]
-    """Evaluates while training, every `every_n_iter` steps, from a checkpoint made for it."""
+    """Evaluates during training, every `every_n_iter` steps, from a temporary checkpoint."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""`TPUEstimator` and its kin, on the processors that are here.
+"""`TPUEstimator` and related classes, running on the CPU or GPU.
 
-As with ``use_tpu=False``: one replica, the whole batch, ordinary ops. Programs that ask for a TPU
-get the same, because there is none.
+They work as with ``use_tpu=False``: one replica, the whole batch, ordinary ops. Programs that
+request a TPU get the same, because no TPU exists.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sojourn.compat.legacy.estimator.specs import EstimatorSpec, ModeKeys
 
 
 class InputPipelineConfig:
-    """How a TPU's input was to be spread over hosts."""
+    """The ways to spread a TPU's input over hosts."""
 
     PER_SHARD_V1, PER_HOST_V1, PER_HOST_V2, BROADCAST, SLICED = 1, 2, 3, 4, 5
 
 
 class TPUConfig(NamedTuple):
-    """The settings of a TPU. They are kept for the program to read."""
+    """The settings of a TPU, stored only so that the program can read them."""
 
     iterations_per_loop: int = 2
     num_shards: int | None = None
@@ -63,7 +63,7 @@ class RunConfig(_RunConfig):
 
 
 class TPUEstimatorSpec(NamedTuple):
-    """What a model function for a TPU returns: metrics are built from tensors afterwards."""
+    """The result of a model function for a TPU: metrics are built from its tensors later."""
 
     mode: str
     predictions: Any = None
@@ -78,7 +78,7 @@ class TPUEstimatorSpec(NamedTuple):
     prediction_hooks: Any = None
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """The spec for an ordinary processor."""
+        """Return the spec for a CPU or GPU."""
         training_hooks = list(self.training_hooks or ())
         if self.host_call is not None and self.mode == ModeKeys.TRAIN:
             training_hooks.append(_CallsHost(_call_on_tensors(self.host_call)))
@@ -104,7 +104,7 @@ def _call_on_tensors(pair: Any) -> Any:
 
 
 class _CallsHost(tf.train.SessionRunHook):  # type: ignore[misc]
-    """Runs what `host_call` returned with each step: the summaries that it writes."""
+    """Runs the ops that `host_call` returned, which write summaries, with each step."""
 
     def __init__(self, returned: Any) -> None:
         self._ops = tf.nest.flatten(returned)
@@ -118,7 +118,7 @@ class _CallsHost(tf.train.SessionRunHook):  # type: ignore[misc]
 
 
 class TPUEstimator(Estimator):
-    """An estimator that tells its functions the batch size, as ``params["batch_size"]``."""
+    """An estimator that passes the batch size to its functions as ``params["batch_size"]``."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class TPUEstimator(Estimator):
         )
 
     def experimental_export_all_saved_models(self, *args: Any, **kwargs: Any) -> bytes:
-        """As in `Estimator`; a served model gets no batch size."""
+        """Export as `Estimator` does; a served model gets no batch size."""
         self._is_exporting = True
         try:
             return super().experimental_export_all_saved_models(*args, **kwargs)
@@ -191,7 +191,7 @@ class TPUEstimator(Estimator):
 
 
 class CrossShardOptimizer(tf.train.Optimizer):  # type: ignore[misc]
-    """The optimizer itself: with one shard there is nothing to sum."""
+    """Passes all calls to the inner optimizer: with one shard no gradients need to be summed."""
 
     def __init__(
         self,
@@ -204,51 +204,51 @@ class CrossShardOptimizer(tf.train.Optimizer):  # type: ignore[misc]
         self._opt = opt
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """The inner optimizer's."""
+        """Call the inner optimizer."""
         return self._opt.compute_gradients(*args, **kwargs)
 
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """The inner optimizer's."""
+        """Call the inner optimizer."""
         return self._opt.apply_gradients(grads_and_vars, global_step, name)
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """The inner optimizer's."""
+        """Call the inner optimizer."""
         return self._opt.get_slot(*args, **kwargs)
 
     def get_slot_names(self) -> Any:
-        """The inner optimizer's."""
+        """Call the inner optimizer."""
         return self._opt.get_slot_names()
 
     def variables(self) -> Any:
-        """The inner optimizer's."""
+        """Call the inner optimizer."""
         return self._opt.variables()
 
 
 class TPUClusterResolver:
-    """Stands for the TPU that a program names; there is no cluster behind it."""
+    """A stand-in for the TPU that a program names, without a cluster."""
 
     def __init__(self, tpu: Any = None, *args: Any, **kwargs: Any) -> None:
         self._tpu = tpu
 
     def master(self, *args: Any, **kwargs: Any) -> str:
-        """This process."""
+        """Return the target that means this process."""
         return ""
 
     def get_master(self) -> str:
-        """This process."""
+        """Return the target that means this process."""
         return ""
 
     def cluster_spec(self) -> Any:
-        """No other machine."""
+        """Return a cluster without any machine."""
         return tf.train.ClusterSpec({})
 
     def get_job_name(self) -> str:
-        """The only job."""
+        """Return the name of the only job."""
         return "worker"
 
 
 def bfloat16_scope() -> Any:
-    """The scope that a TPU model in half precision is built in."""
+    """Return the scope in which a TPU model in half precision is built."""
     return tf.tpu.bfloat16_scope()

@@ -1,4 +1,4 @@
-"""Starting from the variables of another checkpoint."""
+"""Starts a model from the variables of another checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VocabInfo = warm_starting_util.VocabInfo
 
 
 class WarmStartSettings(NamedTuple):
-    """Which variables start from which checkpoint, and under which names they are there."""
+    """Which variables start from which checkpoint, and their names in that checkpoint."""
 
     ckpt_to_initialize_from: str
     vars_to_warm_start: Any = ".*"
@@ -20,11 +20,11 @@ class WarmStartSettings(NamedTuple):
 
 
 def settings(given: Any) -> WarmStartSettings | None:
-    """What the argument `warm_start_from` of an estimator means."""
+    """Return the settings that an estimator's argument `warm_start_from` means."""
     if given is None or isinstance(given, WarmStartSettings):
         return given
     if isinstance(given, (str, bytes)):
-        # A SavedModel keeps its variables in a checkpoint of its own.
+        # A SavedModel contains its variables as a checkpoint.
         path = tf.compat.as_str(given)
         if tf.saved_model.contains_saved_model(path):
             path = f"{path.rstrip('/')}/variables/variables"
@@ -33,13 +33,13 @@ def settings(given: Any) -> WarmStartSettings | None:
 
 
 def apply(chosen: WarmStartSettings) -> None:
-    """Let the variables of the current graph start from there."""
+    """Make the variables of the current graph start from the chosen checkpoint."""
     tf.logging.info("Warm-starting with WarmStartSettings: %s", chosen)
     warm_starting_util.warm_start(*chosen)
 
 
 def checkpoint(chosen: WarmStartSettings | None) -> str | None:
-    """The checkpoint that it names, by itself or by its folder."""
+    """Return the path of the chosen checkpoint, which may be named by its folder."""
     path = None if chosen is None else chosen.ckpt_to_initialize_from
     if path is not None and tf.gfile.IsDirectory(path):
         path = tf.train.latest_checkpoint(path)
