@@ -19,7 +19,7 @@ import uvloop
 
 import sojourn
 from clients import client, told
-from faults.tools import Background, stopped, wait_until
+from faults.tools import Background, stop, stopped, wait_until
 from models import counter, counting_up, softmax_regression
 from sojourn.process import awaiting
 from sojourn.session.lifecycle import Lifecycle
@@ -286,7 +286,7 @@ def test_a_worker_that_is_buried_while_a_step_is_sent_broke_the_session(run, zyg
 
     async def main() -> None:
         session = await sojourn.aopen(counting_up)
-        os.kill(session.pid, signal.SIGSTOP)
+        stop(session.pid)
         monkeypatch.setattr(awaiting.AwaitedLanes, "_watch", bury)
         with pytest.raises(sojourn.SessionBroken):
             await session.arun("total", {"n": 1})

@@ -15,7 +15,7 @@ import pytest
 import models
 import sojourn
 from clients import client, remaining, told
-from faults.tools import wait_until
+from faults.tools import stop, wait_until
 from sojourn.probes import processes
 from sojourn.process import spares
 from sojourn.process.spares import standing
@@ -109,7 +109,7 @@ def surroundings() -> Any:
 
 
 def test_a_spare_worker_that_is_stopped_is_not_handed_out(spare):
-    os.kill(spare, signal.SIGSTOP)
+    stop(spare)
     with sojourn.open(models.adder, timeout=30) as session:
         assert session.pid != spare
         assert session.run(*SUM) == 3
@@ -119,7 +119,7 @@ def test_a_spare_worker_that_is_stopped_is_not_handed_out(spare):
 def test_a_spare_worker_that_does_not_answer_costs_an_open_a_part_of_its_time(spare, monkeypatch):
     monkeypatch.setattr(processes, "is_stopped", lambda pid: False)  # it was not, a moment ago
     monkeypatch.setattr(spares, "_HAND_OVER_SECONDS", 0.5)
-    os.kill(spare, signal.SIGSTOP)
+    stop(spare)
     with sojourn.open(models.adder) as session:
         assert session.pid != spare
         assert session.run(*SUM) == 3

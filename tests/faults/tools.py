@@ -35,12 +35,18 @@ def press_when(marker: Path, times: int = 1) -> threading.Thread:
     return thread
 
 
+def stop(pid: int) -> None:
+    """Stop a process, and return once none of its threads runs: each stops by itself, and one that
+    has not yet may answer a request."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _state(pid) == "T")
+
+
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """A process that does not run for a while. It may have ended by the time it would go on."""
-    os.kill(pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: _state(pid) == "T")
+        stop(pid)
         yield
     finally:
         with contextlib.suppress(ProcessLookupError):
