@@ -163,7 +163,7 @@ def test_auto_goes_to_the_cpu_with_one_warning_if_tensorflow_cannot_use_the_gpu(
     with session:
         assert session.placement == {"CPU:0": 0}
         assert "on cpu" in repr(session)
-        assert {s.name: s.device for s in Lister().list()}[session.name] == "cpu"
+        assert {s.worker_pid: s.device for s in Lister().list()}[session.pid] == "cpu"
     with sojourn.open(models.softmax_regression):
         pass  # no second warning, which would be an error here
 

@@ -155,7 +155,7 @@ def test_a_session_on_two_engines_answers_as_on_one(
         assert session.run("best", {"x": X}).dtype == np.int64
         with open(f"/proc/{session.pid}/maps") as maps:
             assert ("tensorflow/python" in maps.read()) == (other == "tensorflow")
-        [listed] = [one for one in Lister().list() if one.name == session.name]
+        [listed] = [one for one in Lister().list() if one.worker_pid == session.pid]
         assert listed.engine == session.engine.partition(":")[0]
     [ready] = [e for e in heard if e.kind == "session.ready" and e.session == session.name]
     assert ready.detail["engine"] == session.engine
@@ -192,7 +192,7 @@ def test_in_shadow_mode_a_disagreement_is_an_event_and_tensorflow_computes_from_
         assert np.array_equal(session.run("y", {"x": X}), X.max(axis=1))
         assert session.engine.startswith("tensorflow: litert ")
         assert session.engine.endswith("'y' is finite in other places")
-        [listed] = [one for one in Lister().list() if one.name == session.name]
+        [listed] = [one for one in Lister().list() if one.worker_pid == session.pid]
         assert listed.engine == "tensorflow"
     [told] = [event for event in heard if event.kind == "engine.disagreed"]
     assert (told.session, told.detail["engine"]) == (session.name, "tensorflow")
