@@ -378,6 +378,7 @@ def test_killing_the_zygote_harms_no_session_and_the_next_open_gets_a_new_one():
 def test_a_zygote_killed_while_it_imports_is_replaced():
     was_importing = False
     while not was_importing:  # on a machine that stalls, it may be done before we come to kill it
+        sojourn.warm_up(wait=True)  # such a one had forked the worker already, and no other came
         old = zygote_pid()
         kill(old)
         wait_until(lambda old=old: not is_running(old))
